@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/blang/semver/v4 v4.0.0 // the type of a version in the interface of `component-base/metrics`, which our collector of connections implements
-	github.com/fsnotify/fsnotify v1.10.1 // notices changes of the configuration file and of manifests
+	github.com/fsnotify/fsnotify v1.10.1 // notices changes of manifests
 	github.com/go-logr/logr v1.4.3 // the logger's interface, below klog
 	github.com/google/go-cmp v0.7.0 // tests only: differences between values
 	github.com/prometheus/client_golang v1.24.0 // metrics with thousands of series that are computed at each scrape

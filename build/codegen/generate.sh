@@ -1,33 +1,16 @@
 #!/usr/bin/env bash
-# Generates the deepcopy, defaulting and conversion code of pkg/apis/config, and docs/config.md and
-# docs/feature-gates.md from the doc comments. The versions of the generators are pinned in build/codegen/go.mod, so
-# that the output is reproducible.
+# Generates the description of the configuration's fields from their doc comments, and from it docs/config.md; and
+# docs/feature-gates.md.
 #
 # Usage: build/codegen/generate.sh [DIR]    DIR: root of the source tree; by default the one that contains this file.
 set -o errexit -o nounset -o pipefail
 
-here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-root=$(cd "${1:-$here/../..}" && pwd)
-bin=$(mktemp -d)
-trap 'rm -rf "$bin"' EXIT
+cd "${1:-$(dirname "${BASH_SOURCE[0]}")/../..}"
+new=$(mktemp -d)
+trap 'rm -rf "$new"' EXIT
 
-(cd "$here" && GOFLAGS=-mod=readonly GOBIN="$bin" go install tool)
-
-cd "$root"
-api=$(go list -m)/pkg/apis/config
-header=$bin/header
-: >"$header"
-
-find pkg/apis/config -name 'zz_generated.*.go' -delete
-
-"$bin/deepcopy-gen" --go-header-file "$header" --output-file zz_generated.deepcopy.go "$api" "$api/v1alpha2"
-"$bin/defaulter-gen" --go-header-file "$header" --output-file zz_generated.defaults.go "$api/v1alpha1" "$api/v1alpha2"
-# Only v1alpha1 uses component-base's versioned types. Their conversion functions are in component-base.
-"$bin/conversion-gen" --go-header-file "$header" --output-file zz_generated.conversion.go --skip-unsafe \
-	--extra-peer-dirs k8s.io/component-base/config/v1alpha1 "$api/v1alpha1"
-"$bin/conversion-gen" --go-header-file "$header" --output-file zz_generated.conversion.go --skip-unsafe "$api/v1alpha2"
-
-mkdir -p docs
-go run ./cmd/kube-proxy config explain --markdown >"$bin/config.md"
-go run ./cmd/kube-proxy config feature-gates --markdown >"$bin/feature-gates.md"
-mv "$bin/config.md" "$bin/feature-gates.md" docs/
+go run ./build/codegen pkg/apis/config/types.go >"$new/zz_generated.fields.go"
+mv "$new/zz_generated.fields.go" pkg/apis/config/explain/
+go run ./cmd/kube-proxy config explain --markdown >"$new/config.md"
+go run ./cmd/kube-proxy config feature-gates --markdown >"$new/feature-gates.md"
+mv "$new/config.md" "$new/feature-gates.md" docs/

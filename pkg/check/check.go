@@ -1,10 +1,11 @@
 // Package check checks, before a switch to this proxy and after it, whether a node has what the proxy needs. Each check is
-// a row of a table, reads through its doors, and changes nothing.
+// a row of a table, reads through a [Host] and an [API], and changes nothing.
 package check
 
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -55,7 +56,7 @@ type Node struct {
 }
 
 // groups are the groups of checks, in the order of the output.
-var groups = [...]string{"kernel", "tools", "settings", "firewall", "proxies", "ports", "api", "proxy"}
+var groups = [...]string{"config", "kernel", "tools", "settings", "firewall", "proxies", "ports", "api", "proxy"}
 
 // Groups returns the groups of checks, in the order of the output.
 func Groups() []string { return slices.Clone(groups[:]) }
@@ -64,44 +65,57 @@ func Groups() []string { return slices.Clone(groups[:]) }
 type row struct {
 	group, name string
 	stages      Stage
-	run         func(ctx context.Context, c *checker) []finding
+	run         func(ctx context.Context, c *Checker) []Result
 }
 
-// finding is a Result without the names of its row.
-type finding struct {
-	status       Status
-	message, fix string
-}
+func ok(message string) []Result        { return []Result{{Status: OK, Message: message}} }
+func warn(message, fix string) []Result { return []Result{{Status: Warn, Message: message, Fix: fix}} }
+func fail(message, fix string) []Result { return []Result{{Status: Fail, Message: message, Fix: fix}} }
 
-func ok(message string) []finding        { return []finding{{OK, message, ""}} }
-func warn(message, fix string) []finding { return []finding{{Warn, message, fix}} }
-func fail(message, fix string) []finding { return []finding{{Fail, message, fix}} }
-
-// checker is the input of the rows.
-type checker struct {
-	stage Stage
-	node  Node
-	doors *Doors
+// Checker checks a node.
+type Checker struct {
+	Stage Stage
+	Node  Node
+	Host  Host
+	// API is the API server; nil if none is configured.
+	API API
+	// ConfigFile is the configuration file of the proxy, "" if there is none; ConfigError is why it cannot be used: then Node is
+	// that of a proxy without a file.
+	ConfigFile  string
+	ConfigError error
 }
 
 // patience bounds the time of one check.
 const patience = 30 * time.Second
 
-// Run runs the checks of a stage, except those of the groups to skip.
-func Run(ctx context.Context, stage Stage, node Node, doors *Doors, skip ...string) []Result {
-	c := &checker{stage, node, doors}
+// Run runs the checks of the stage, except those of the groups to skip.
+func (c *Checker) Run(ctx context.Context, skip ...string) []Result {
 	results := []Result{}
 	for _, r := range rows() {
-		if r.stages&stage == 0 || slices.Contains(skip, r.group) {
+		if r.stages&c.Stage == 0 || slices.Contains(skip, r.group) {
 			continue
 		}
 		limited, cancel := context.WithTimeout(ctx, patience)
-		for _, f := range r.run(limited, c) {
-			results = append(results, Result{f.status, r.group, r.name, f.message, f.fix})
+		for _, found := range r.run(limited, c) {
+			found.Group, found.Check = r.group, r.name
+			found.Message = strings.ReplaceAll(strings.TrimSpace(found.Message), "\n", "; ") // of joined errors
+			results = append(results, found)
 		}
 		cancel()
 	}
 	return results
+}
+
+// configured reports whether the configuration file can be used.
+func configured(_ context.Context, c *Checker) []Result {
+	switch {
+	case c.ConfigFile == "":
+		return nil
+	case c.ConfigError != nil:
+		return fail(c.ConfigError.Error()+"; the checks are those of a proxy without a configuration file",
+			"Correct the file; kube-proxy config validate checks it. A proxy that runs keeps its earlier configuration, and does not start again.")
+	}
+	return ok(c.ConfigFile + " is valid")
 }
 
 // Wait runs the checks until none fails, or until ctx ends. It returns the last results.
@@ -133,6 +147,7 @@ func Worst(results []Result) Status {
 // rows is the table of checks, in the order of the output.
 func rows() []row {
 	return []row{
+		{"config", "file", Before | After, configured},
 		{"kernel", "rules", Before, rules},
 		{"kernel", "conntrack", Before | After, conntrack},
 		{"tools", "versions", Before, tools},
@@ -140,6 +155,7 @@ func rows() []row {
 		{"settings", "forwarding", Before | After, forwarding},
 		{"settings", "rp_filter", Before | After, reversePath},
 		{"settings", "route_localnet", Before | After, localnet},
+		{"settings", "writable", Before, writable},
 		{"firewall", "forward", Before | After, forward},
 		{"firewall", "input", Before | After, input},
 		{"proxies", "lock", Before | After, lock},

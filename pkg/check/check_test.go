@@ -56,6 +56,7 @@ type machine struct {
 	pages     map[string]string // by address and path: status and body
 	addrs     []netip.Addr
 	api       *fakeAPI
+	config    error
 	// failing is the door that returns an error.
 	failing string
 }
@@ -88,43 +89,45 @@ func (m *machine) err(door string) error {
 	return nil
 }
 
-func (m *machine) doors() *Doors {
-	d := &Doors{
-		Setting: func(name string) (string, error) {
-			value, ok := m.settings[name]
-			if !ok {
-				return "", fmt.Errorf("read the kernel setting %s: %w", name, fs.ErrNotExist)
-			}
-			return value, m.err("Setting")
-		},
-		Rules:      func(context.Context) ([]Step, error) { return m.steps, m.err("Rules") },
-		Tools:      func(context.Context) []backend.Tool { return m.tools },
-		Variants:   func(context.Context) ([]string, error) { return m.variants, m.err("Variants") },
-		Chains:     func(context.Context) ([]Chain, error) { return m.chains, m.err("Chains") },
-		Holder:     func() (string, error) { return m.holder, m.err("Holder") },
-		Present:    func(context.Context) ([]string, error) { return m.present, m.err("Present") },
-		Processes:  func() ([]int, error) { return m.processes, m.err("Processes") },
-		Interfaces: func() ([]netip.Addr, error) { return m.addrs, m.err("Interfaces") },
-		Listen: func(address string) error {
-			if m.taken[address] {
-				return errors.New("listen " + address + ": address already in use")
-			}
-			return nil
-		},
-		Get: func(_ context.Context, address, path string) (status int, body string, err error) {
-			page, ok := m.pages[address+path]
-			if !ok {
-				return 0, "", errors.New("connection refused")
-			}
-			_, err = fmt.Sscanf(page, "%d", &status)
-			_, body, _ = strings.Cut(page, " ")
-			return status, body, err
-		},
+func (m *machine) Setting(name string) (string, error) {
+	value, ok := m.settings[name]
+	if !ok {
+		return "", fmt.Errorf("read the kernel setting %s: %w", name, fs.ErrNotExist)
 	}
+	return value, m.err("Setting")
+}
+func (m *machine) Writable(string) error                      { return m.err("Writable") }
+func (m *machine) Rules(context.Context) ([]Step, error)      { return m.steps, m.err("Rules") }
+func (m *machine) Tools(context.Context) []backend.Tool       { return m.tools }
+func (m *machine) Variants(context.Context) ([]string, error) { return m.variants, m.err("Variants") }
+func (m *machine) Chains(context.Context) ([]Chain, error)    { return m.chains, m.err("Chains") }
+func (m *machine) Holder() (string, error)                    { return m.holder, m.err("Holder") }
+func (m *machine) Present(context.Context) ([]string, error)  { return m.present, m.err("Present") }
+func (m *machine) Processes() ([]int, error)                  { return m.processes, m.err("Processes") }
+func (m *machine) Interfaces() ([]netip.Addr, error)          { return m.addrs, m.err("Interfaces") }
+func (m *machine) Listen(address string) error {
+	if m.taken[address] {
+		return errors.New("listen " + address + ": address already in use")
+	}
+	return nil
+}
+func (m *machine) Get(_ context.Context, address, path string) (status int, body string, err error) {
+	page, ok := m.pages[address+path]
+	if !ok {
+		return 0, "", errors.New("connection refused")
+	}
+	_, err = fmt.Sscanf(page, "%d", &status)
+	_, body, _ = strings.Cut(page, " ")
+	return status, body, err
+}
+
+// run checks the machine.
+func (m *machine) run(t *testing.T, stage Stage, skip ...string) []Result {
+	c := &Checker{Stage: stage, Node: m.node, Host: m, ConfigFile: "config.conf", ConfigError: m.config}
 	if m.api != nil {
-		d.API = m.api
+		c.API = m.api
 	}
-	return d
+	return c.Run(t.Context(), skip...)
 }
 
 // TestGood checks that a good node has only good lines, one for each check at least, at both stages.
@@ -135,7 +138,7 @@ func TestGood(t *testing.T) {
 		if stage == After {
 			m.settings["net/ipv4/conf/all/route_localnet"] = "1"
 		}
-		results := Run(t.Context(), stage, m.node, m.doors())
+		results := m.run(t, stage)
 		seen := map[string]bool{}
 		for _, r := range results {
 			seen[r.Group+"/"+r.Check] = true
@@ -160,6 +163,12 @@ type outcome struct {
 
 func machineOutcomes() []outcome {
 	return []outcome{
+		{Before, func(m *machine) {
+			m.config = errors.New("config.conf:3: mode: unknown\nconfig.conf:4: foo: unknown field")
+		}, []string{
+			"fail config/file config.conf:3: mode: unknown; config.conf:4: foo: unknown field; the checks are those of a proxy without a configuration file"}},
+		{Before, func(m *machine) { m.failing = "Writable" }, []string{
+			"warn settings/writable kernel settings cannot be written: the door is stuck: the proxy cannot configure connection tracking"}},
 		{Before, func(m *machine) { m.failing = "Rules" }, []string{"fail kernel/rules cannot try the rules of mode nftables: the door is stuck"}},
 		{Before, func(m *machine) {
 			m.steps = []Step{{"a (IPv4)", "nft_a", ""}, {"b (IPv4)", "nft_b", "no such file"}, {"c", "", "refused"}}
@@ -237,7 +246,17 @@ func proxyOutcomes() []outcome {
 			"warn api/node address 192.0.2.1 of Node n1 is not on an interface here: node ports on primary addresses do not get packets to it"}},
 		{After, func(m *machine) { m.failing = "Interfaces" }, []string{"fail api/node the door is stuck"}},
 		{After, func(m *machine) { delete(m.pages, "0.0.0.0:10256/healthz") }, []string{"fail proxy/health the proxy does not answer: connection refused"}},
-		{After, func(m *machine) { m.pages["0.0.0.0:10256/healthz"] = "503 {\n \"waiting\": [\"services\"]}" }, []string{`fail proxy/health /healthz answers 503: { "waiting": ["services"]}`}},
+		{After, func(m *machine) {
+			m.pages["0.0.0.0:10256/healthz"] = `503 {"nodeEligible": true, "healthy": false, "waitingFor": ["the API server to list services (forbidden)"]}`
+		}, []string{`fail proxy/health /healthz answers 503: it waits for the API server to list services (forbidden)`}},
+		{After, func(m *machine) {
+			m.pages["0.0.0.0:10256/healthz"] = `503 {"nodeEligible": false, "status": {"IPv4": {"healthy": false, "error": "busy"}, "IPv6": {}}}`
+		}, []string{`fail proxy/health /healthz answers 503: IPv4: busy; IPv6: the last sync was too long ago; the Node is being deleted`}},
+		{After, func(m *machine) {
+			m.pages["0.0.0.0:10256/healthz"] = `503 {"healthy": false, "waitingFor": "process 7"}`
+		}, []string{
+			`fail proxy/health /healthz answers 503: it waits: process 7`}},
+		{After, func(m *machine) { m.pages["0.0.0.0:10256/healthz"] = "503 {}" }, []string{`fail proxy/health /healthz answers 503: {}`}},
 		{After, func(m *machine) { m.pages["0.0.0.0:10256/healthz"] = "503 " + strings.Repeat("x", 400) }, []string{"fail proxy/health /healthz answers 503: " + strings.Repeat("x", 300) + "..."}},
 		{After, func(m *machine) { m.pages["0.0.0.0:10256/healthz"] = "503 " + strings.Repeat("x", 300) }, []string{"fail proxy/health /healthz answers 503: " + strings.Repeat("x", 300)}},
 		{After, func(m *machine) { m.node.HealthzAddress = "" }, []string{"warn proxy/health healthzBindAddress is empty: the proxy cannot be asked for its health"}},
@@ -257,7 +276,7 @@ func TestOutcomes(t *testing.T) {
 		m := good(test.stage)
 		test.wrong(m)
 		var got []string
-		for _, r := range Run(t.Context(), test.stage, m.node, m.doors()) {
+		for _, r := range m.run(t, test.stage) {
 			if r.Status != OK {
 				got = append(got, fmt.Sprintf("%s %s/%s %s", r.Status, r.Group, r.Check, r.Message))
 			}
@@ -279,7 +298,7 @@ func TestSkipAndWorst(t *testing.T) {
 		skip []string
 		want Status
 	}{{nil, Fail}, {[]string{"settings"}, Warn}, {[]string{"settings", "proxies"}, OK}, {Groups(), OK}} {
-		if got := Worst(Run(t.Context(), Before, m.node, m.doors(), test.skip...)); got != test.want {
+		if got := Worst(m.run(t, Before, test.skip...)); got != test.want {
 			t.Errorf("without %v: %s, want %s", test.skip, got, test.want)
 		}
 	}

@@ -13,24 +13,24 @@ import (
 )
 
 // rules tries what the rules need.
-func rules(ctx context.Context, c *checker) []finding {
-	steps, err := c.doors.Rules(ctx)
+func rules(ctx context.Context, c *Checker) []Result {
+	steps, err := c.Host.Rules(ctx)
 	if err != nil {
-		return fail(fmt.Sprintf("cannot try the rules of mode %s: %v", c.node.Mode, err), "Run the check as root, with CAP_NET_ADMIN and CAP_SYS_ADMIN, in the node's network namespace (hostNetwork).")
+		return fail(fmt.Sprintf("cannot try the rules of mode %s: %v", c.Node.Mode, err), "Run the check as root, with CAP_NET_ADMIN and CAP_SYS_ADMIN, in the node's network namespace (hostNetwork).")
 	}
-	var found []finding
+	var found []Result
 	for _, step := range steps {
 		switch {
 		case step.Error == "":
 		case step.Module == "":
-			found = append(found, finding{Fail, step.Name + " does not work: " + step.Error, "Correct what the message says, or use the other proxy mode."})
+			found = append(found, Result{Status: Fail, Message: step.Name + " does not work: " + step.Error, Fix: "Correct what the message says, or use the other proxy mode."})
 		default:
-			found = append(found, finding{Fail, step.Name + " does not work: " + step.Error,
-				"Load or install the kernel module " + step.Module + " (modprobe " + step.Module + "), or use the other proxy mode."})
+			found = append(found, Result{Status: Fail, Message: step.Name + " does not work: " + step.Error,
+				Fix: "Load or install the kernel module " + step.Module + " (modprobe " + step.Module + "), or use the other proxy mode."})
 		}
 	}
 	if len(found) == 0 {
-		return ok(fmt.Sprintf("the rules of mode %s can be written (%d features tried in a network namespace of their own)", c.node.Mode, len(steps)))
+		return ok(fmt.Sprintf("the rules of mode %s can be written (%d features tried in a network namespace of their own)", c.Node.Mode, len(steps)))
 	}
 	return found
 }
@@ -39,11 +39,11 @@ func rules(ctx context.Context, c *checker) []finding {
 const tableBusy, tableFull = 75, 95
 
 // conntrack compares the size of the connection tracking table with its use.
-func conntrack(_ context.Context, c *checker) []finding {
+func conntrack(_ context.Context, c *Checker) []Result {
 	limit, err := c.number("net/netfilter/nf_conntrack_max")
 	used, err2 := c.number("net/netfilter/nf_conntrack_count")
 	switch err := errors.Join(err, err2); {
-	case errors.Is(err, fs.ErrNotExist) && c.stage == Before:
+	case errors.Is(err, fs.ErrNotExist) && c.Stage == Before:
 		return ok("connection tracking is not in use yet; the first rule loads nf_conntrack")
 	case errors.Is(err, fs.ErrNotExist):
 		return fail("connection tracking is not in use: no rule of a proxy is in force", "See the log of kube-proxy, and load the module nf_conntrack.")
@@ -63,9 +63,9 @@ func conntrack(_ context.Context, c *checker) []finding {
 	return ok(text)
 }
 
-func tools(ctx context.Context, c *checker) []finding {
-	var found []finding
-	for _, tool := range c.doors.Tools(ctx) {
+func tools(ctx context.Context, c *Checker) []Result {
+	var found []Result
+	for _, tool := range c.Host.Tools(ctx) {
 		if tool.Err != nil {
 			found = append(found, fail(tool.Name+": "+tool.Err.Error(), "Install it on the node, or in the image of the proxy.")...)
 		} else {
@@ -75,8 +75,8 @@ func tools(ctx context.Context, c *checker) []finding {
 	return found
 }
 
-func variants(ctx context.Context, c *checker) []finding {
-	holding, err := c.doors.Variants(ctx)
+func variants(ctx context.Context, c *Checker) []Result {
+	holding, err := c.Host.Variants(ctx)
 	switch {
 	case err != nil:
 		return warn("cannot look for the variants of iptables: "+err.Error(), "Run the check with CAP_NET_ADMIN.")
@@ -84,18 +84,21 @@ func variants(ctx context.Context, c *checker) []finding {
 		return warn("both variants of iptables, "+strings.Join(holding, " and ")+", have chains of Kubernetes: both are in force",
 			"Find out which programs write which (iptables-nft-save, iptables-legacy-save). After the switch, \"kube-proxy --cleanup\" removes those of proxies from both; restart the node to remove the rest.")
 	}
-	return ok("no rules in two variants of iptables")
+	if len(holding) == 1 {
+		return ok("chains of Kubernetes are in one variant of iptables only: " + holding[0])
+	}
+	return ok("no chains of Kubernetes in any variant of iptables")
 }
 
 // forwarding reports whether the kernel forwards packets between interfaces, which pods need.
-func forwarding(_ context.Context, c *checker) []finding {
-	var found []finding
-	for _, family := range c.node.Families {
+func forwarding(_ context.Context, c *Checker) []Result {
+	var found []Result
+	for _, family := range c.Node.Families {
 		name := "net/ipv4/ip_forward"
 		if family == cluster.IPv6 {
 			name = "net/ipv6/conf/all/forwarding"
 		}
-		value, err := c.doors.Setting(name)
+		value, err := c.Host.Setting(name)
 		sysctl := strings.ReplaceAll(name, "/", ".")
 		switch {
 		case err != nil:
@@ -110,11 +113,11 @@ func forwarding(_ context.Context, c *checker) []finding {
 }
 
 // reversePath warns of the strict check of sources, which drops replies that take another way.
-func reversePath(_ context.Context, c *checker) []finding {
-	if !slices.Contains(c.node.Families, cluster.IPv4) {
+func reversePath(_ context.Context, c *Checker) []Result {
+	if !slices.Contains(c.Node.Families, cluster.IPv4) {
 		return nil
 	}
-	value, err := c.doors.Setting("net/ipv4/conf/all/rp_filter")
+	value, err := c.Host.Setting("net/ipv4/conf/all/rp_filter")
 	switch {
 	case err != nil:
 		return fail(err.Error(), "Mount /proc/sys into the container.")
@@ -126,39 +129,49 @@ func reversePath(_ context.Context, c *checker) []finding {
 }
 
 // localnet reports whether packets from 127.0.0.1 can be routed, if node ports are wanted there.
-func localnet(_ context.Context, c *checker) []finding {
-	if !c.node.LocalhostNodePorts {
+func localnet(_ context.Context, c *Checker) []Result {
+	if !c.Node.LocalhostNodePorts {
 		return nil
 	}
-	value, err := c.doors.Setting("net/ipv4/conf/all/route_localnet")
+	value, err := c.Host.Setting("net/ipv4/conf/all/route_localnet")
 	switch {
 	case err != nil:
 		return fail(err.Error(), "Mount /proc/sys into the container.")
 	case value != "0":
 		return ok("net.ipv4.conf.all.route_localnet is " + value)
-	case c.stage == Before:
+	case c.Stage == Before:
 		return ok("net.ipv4.conf.all.route_localnet is 0; the proxy, or its init container (--init-only), sets it")
 	}
 	return fail("net.ipv4.conf.all.route_localnet is 0: node ports on 127.0.0.1 do not work",
 		"Run an init container with --init-only and the rights for it, or set iptables.localhostNodePorts to false.")
 }
 
-func forward(ctx context.Context, c *checker) []finding {
+// writable reports whether kernel settings can be written, as the proxy or its init container does with those of connection
+// tracking. It asks for one that is there without any module, and in every network namespace.
+func writable(_ context.Context, c *Checker) []Result {
+	if err := c.Host.Writable("net/ipv4/ip_forward"); err != nil {
+		return warn("kernel settings cannot be written: "+err.Error()+": the proxy cannot configure connection tracking",
+			"Mount /proc/sys into a privileged container, run an init container with --init-only and the rights for it, or set the settings on the node.")
+	}
+	return ok("kernel settings can be written")
+}
+
+func forward(ctx context.Context, c *Checker) []Result {
 	return c.hook(ctx, "forward", "packets to pods and other nodes", "For iptables: iptables -P FORWARD ACCEPT.")
 }
 
-func input(ctx context.Context, c *checker) []finding {
+func input(ctx context.Context, c *Checker) []Result {
 	return c.hook(ctx, "input", "health checks of load balancers", "")
 }
 
 // hook finds the chains of a hook that drop what they do not accept. nf_tables has no chain that overrides another: what one drops is
 // dropped.
-func (c *checker) hook(ctx context.Context, hook, traffic, more string) []finding {
-	chains, err := c.doors.Chains(ctx)
+func (c *Checker) hook(ctx context.Context, hook, traffic, more string) []Result {
+	chains, err := c.Host.Chains(ctx)
 	if err != nil {
 		return warn("cannot read the chains of the hook "+hook+": "+err.Error(), "Run the check with CAP_NET_ADMIN.")
 	}
-	var found []finding
+	var found []Result
 	for _, chain := range chains {
 		if chain.Hook != hook || !chain.Drops {
 			continue
@@ -177,8 +190,8 @@ func (c *checker) hook(ctx context.Context, hook, traffic, more string) []findin
 }
 
 // number reads a setting that is a number.
-func (c *checker) number(name string) (int64, error) {
-	text, err := c.doors.Setting(name)
+func (c *Checker) number(name string) (int64, error) {
+	text, err := c.Host.Setting(name)
 	if err != nil {
 		return 0, err
 	}

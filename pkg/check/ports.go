@@ -7,13 +7,13 @@ import (
 )
 
 // servers listens on the addresses of the proxy's servers.
-func servers(ctx context.Context, c *checker) []finding {
-	var found []finding
-	for _, server := range []struct{ name, address string }{{"metrics", c.node.MetricsAddress}, {"healthz", c.node.HealthzAddress}} {
+func servers(ctx context.Context, c *Checker) []Result {
+	var found []Result
+	for _, server := range []struct{ name, address string }{{"metrics", c.Node.MetricsAddress}, {"healthz", c.Node.HealthzAddress}} {
 		if server.address == "" {
 			continue
 		}
-		err := c.doors.Listen(server.address)
+		err := c.Host.Listen(server.address)
 		switch {
 		case err == nil:
 			found = append(found, ok(server.name+": "+server.address+" is free")...)
@@ -27,25 +27,25 @@ func servers(ctx context.Context, c *checker) []finding {
 }
 
 // runs reports whether a kube-proxy answers, ours or another one.
-func (c *checker) runs(ctx context.Context) bool {
-	if c.node.MetricsAddress == "" {
+func (c *Checker) runs(ctx context.Context) bool {
+	if c.Node.MetricsAddress == "" {
 		return false
 	}
-	status, _, err := c.doors.Get(ctx, c.node.MetricsAddress, "/proxyMode")
+	status, _, err := c.Host.Get(ctx, c.Node.MetricsAddress, "/proxyMode")
 	return err == nil && status == http.StatusOK
 }
 
-func healthCheckPorts(ctx context.Context, c *checker) []finding {
-	if c.doors.API == nil {
+func healthCheckPorts(ctx context.Context, c *Checker) []Result {
+	if c.API == nil {
 		return nil
 	}
-	ports, err := c.doors.API.HealthCheckNodePorts(ctx)
+	ports, err := c.API.HealthCheckNodePorts(ctx)
 	if err != nil {
 		return warn("cannot list the health check node ports of Services: "+err.Error(), "See the checks of the group api.")
 	}
 	var taken []uint16
 	for _, port := range ports {
-		if c.doors.Listen(fmt.Sprintf(":%d", port)) != nil {
+		if c.Host.Listen(fmt.Sprintf(":%d", port)) != nil {
 			taken = append(taken, port)
 		}
 	}

@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-func lock(_ context.Context, c *checker) []finding {
-	holder, err := c.doors.Holder()
+func lock(_ context.Context, c *Checker) []Result {
+	holder, err := c.Host.Holder()
 	switch {
 	case err != nil:
 		return fail(err.Error(), "Make sure that no program of another user occupies the lock; it would keep the proxy from starting.")
-	case holder == "" && c.stage == After:
+	case holder == "" && c.Stage == After:
 		return fail("no kube-proxy of this project runs in this network namespace", "See kubectl -n kube-system get pods, and the log of kube-proxy.")
-	case holder != "" && c.stage == Before:
+	case holder != "" && c.Stage == Before:
 		return warn(holder, "A new proxy waits until this one ends, and then takes over its rules.")
 	case holder == "":
 		return ok("no other kube-proxy of this project holds this network namespace")
@@ -23,28 +23,28 @@ func lock(_ context.Context, c *checker) []finding {
 }
 
 // modes finds rules of other modes.
-func modes(ctx context.Context, c *checker) []finding {
-	present, err := c.doors.Present(ctx)
+func modes(ctx context.Context, c *Checker) []Result {
+	present, err := c.Host.Present(ctx)
 	if err != nil {
 		return warn("cannot look for the rules of all modes: "+err.Error(), "Run the check with CAP_NET_ADMIN.")
 	}
-	others := slices.DeleteFunc(slices.Clone(present), func(mode string) bool { return mode == c.node.Mode })
+	others := slices.DeleteFunc(slices.Clone(present), func(mode string) bool { return mode == c.Node.Mode })
 	switch {
 	case len(others) == 0:
 		return ok("no rules of another proxy mode")
-	case c.stage == Before:
+	case c.Stage == Before:
 		return ok("rules of mode " + strings.Join(others, ", ") + " are present; the proxy removes them once its own are in force")
 	}
-	return warn("rules of mode "+strings.Join(others, ", ")+" are present beside those of mode "+c.node.Mode,
+	return warn("rules of mode "+strings.Join(others, ", ")+" are present beside those of mode "+c.Node.Mode,
 		"Stop the other kube-proxy, if one runs. Then restart this one, which removes the rules; or stop it and run kube-proxy --cleanup.")
 }
 
-func processes(_ context.Context, c *checker) []finding {
-	pids, err := c.doors.Processes()
+func processes(_ context.Context, c *Checker) []Result {
+	pids, err := c.Host.Processes()
 	switch {
 	case err != nil:
 		return warn("cannot look for other processes: "+err.Error(), "Share the host's process namespace (hostPID), or run the check on the node.")
-	case len(pids) > 0 && c.stage == Before:
+	case len(pids) > 0 && c.Stage == Before:
 		return warn(fmt.Sprintf("a kube-proxy runs: process %s", list(pids)), "End it before the switch: two kube-proxies that take no lock undo each other's rules.")
 	case len(pids) > 1:
 		return warn(fmt.Sprintf("several kube-proxies run: processes %s", list(pids)), "Stop all but one, such as the old DaemonSet.")

@@ -13,18 +13,56 @@ import (
 )
 
 // health asks the proxy whether it serves.
-func health(ctx context.Context, c *checker) []finding {
-	if c.node.HealthzAddress == "" {
+func health(ctx context.Context, c *Checker) []Result {
+	if c.Node.HealthzAddress == "" {
 		return warn("healthzBindAddress is empty: the proxy cannot be asked for its health", "Set healthzBindAddress.")
 	}
-	status, body, err := c.doors.Get(ctx, c.node.HealthzAddress, "/healthz")
+	status, body, err := c.Host.Get(ctx, c.Node.HealthzAddress, "/healthz")
 	switch {
 	case err != nil:
 		return fail("the proxy does not answer: "+err.Error(), "See whether it runs, and its log.")
 	case status != http.StatusOK:
-		return fail(fmt.Sprintf("/healthz answers %d: %s", status, firstLine(body)), "See the log of kube-proxy for failed syncs, and whether the Node is being deleted.")
+		return fail(fmt.Sprintf("/healthz answers %d: %s", status, unhealthy(body)), "See the log of kube-proxy for failed syncs, and whether the Node is being deleted.")
 	}
 	return ok("/healthz answers " + fmt.Sprint(status))
+}
+
+// unhealthy says in words what an answer of /healthz means; an answer that is not understood is shown.
+func unhealthy(body string) string {
+	var answer struct {
+		NodeEligible *bool
+		Status       map[string]struct {
+			Healthy bool
+			Error   string
+		}
+		WaitingFor any // a list; the name of another process while this one waits for the lock
+	}
+	if json.Unmarshal([]byte(body), &answer) != nil {
+		return firstLine(body)
+	}
+	var why []string
+	switch waiting := answer.WaitingFor.(type) {
+	case string:
+		why = append(why, "it waits: "+waiting)
+	case []any:
+		for _, each := range waiting {
+			why = append(why, fmt.Sprintf("it waits for %v", each))
+		}
+	}
+	for _, family := range slices.Sorted(maps.Keys(answer.Status)) {
+		if one := answer.Status[family]; one.Error != "" {
+			why = append(why, family+": "+one.Error)
+		} else if !one.Healthy {
+			why = append(why, family+": the last sync was too long ago")
+		}
+	}
+	if answer.NodeEligible != nil && !*answer.NodeEligible {
+		why = append(why, "the Node is being deleted")
+	}
+	if len(why) == 0 {
+		return firstLine(body)
+	}
+	return strings.Join(why, "; ")
 }
 
 // longest bounds what is shown of an answer.
@@ -39,29 +77,29 @@ func firstLine(body string) string {
 }
 
 // mode asks the proxy for its mode.
-func mode(ctx context.Context, c *checker) []finding {
-	if c.node.MetricsAddress == "" {
+func mode(ctx context.Context, c *Checker) []Result {
+	if c.Node.MetricsAddress == "" {
 		return nil
 	}
-	status, body, err := c.doors.Get(ctx, c.node.MetricsAddress, "/proxyMode")
+	status, body, err := c.Host.Get(ctx, c.Node.MetricsAddress, "/proxyMode")
 	switch {
 	case err != nil || status != http.StatusOK:
-		return warn(fmt.Sprintf("%s/proxyMode does not answer", c.node.MetricsAddress), "See whether the metrics server runs.")
-	case strings.TrimSpace(body) != c.node.Mode:
-		return fail(fmt.Sprintf("the proxy runs in mode %s, not %s", firstLine(body), c.node.Mode), "Correct mode in the configuration and restart the proxy, or name the mode of the check with --proxy-mode.")
+		return warn(fmt.Sprintf("%s/proxyMode does not answer", c.Node.MetricsAddress), "See whether the metrics server runs.")
+	case strings.TrimSpace(body) != c.Node.Mode:
+		return fail(fmt.Sprintf("the proxy runs in mode %s, not %s", firstLine(body), c.Node.Mode), "Correct mode in the configuration and restart the proxy, or name the mode of the check with --proxy-mode.")
 	}
-	return ok("the proxy runs in mode " + c.node.Mode)
+	return ok("the proxy runs in mode " + c.Node.Mode)
 }
 
-func inForce(ctx context.Context, c *checker) []finding {
-	present, err := c.doors.Present(ctx)
+func inForce(ctx context.Context, c *Checker) []Result {
+	present, err := c.Host.Present(ctx)
 	switch {
 	case err != nil:
 		return warn("cannot look for rules: "+err.Error(), "Run the check with CAP_NET_ADMIN.")
-	case !slices.Contains(present, c.node.Mode):
-		return fail("there are no rules of mode "+c.node.Mode, "See the log of kube-proxy for a failed sync, and /healthz for what it waits for.")
+	case !slices.Contains(present, c.Node.Mode):
+		return fail("there are no rules of mode "+c.Node.Mode, "See the log of kube-proxy for a failed sync, and /healthz for what it waits for.")
 	}
-	var found []finding
+	var found []Result
 	info, _ := c.info(ctx)
 	if info.Sync != nil {
 		for _, family := range info.Sync.Families {
@@ -72,18 +110,18 @@ func inForce(ctx context.Context, c *checker) []finding {
 		}
 	}
 	if len(found) == 0 {
-		return ok("rules of mode " + c.node.Mode + " are in force")
+		return ok("rules of mode " + c.Node.Mode + " are in force")
 	}
 	return found
 }
 
 // observed asks the proxy for the problems of Services that only it knows.
-func observed(ctx context.Context, c *checker) []finding {
+func observed(ctx context.Context, c *Checker) []Result {
 	info, known := c.info(ctx)
 	if !known {
 		return nil
 	}
-	var found []finding
+	var found []Result
 	for _, reason := range slices.Sorted(maps.Keys(info.Observed)) {
 		found = append(found, warn(fmt.Sprintf("Services with the problem %s: %d", reason, info.Observed[reason]), "See kube-proxy service list -A, and kube-proxy service describe.")...)
 	}
@@ -94,11 +132,11 @@ func observed(ctx context.Context, c *checker) []finding {
 }
 
 // info asks the proxy for its description. It is not known of another proxy.
-func (c *checker) info(ctx context.Context) (info v1alpha1.Info, known bool) {
-	if c.node.MetricsAddress == "" {
+func (c *Checker) info(ctx context.Context) (info v1alpha1.Info, known bool) {
+	if c.Node.MetricsAddress == "" {
 		return info, false
 	}
-	status, body, err := c.doors.Get(ctx, c.node.MetricsAddress, v1alpha1.Path+"/info")
+	status, body, err := c.Host.Get(ctx, c.Node.MetricsAddress, v1alpha1.Path+"/info")
 	known = err == nil && status == http.StatusOK && json.Unmarshal([]byte(body), &info) == nil
 	return info, known
 }

@@ -1,6 +1,7 @@
 package findings
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,19 +10,28 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
-// analyze returns the findings of the groups that "kube-proxy analyze" checks by default.
+// analyze returns the findings of the groups that "kube-proxy analyze" checks by default, without those about the text itself.
 func analyze(t *testing.T, options Options, text string) []string {
 	t.Helper()
 	options.Groups = []Group{Endpoints, Addresses, Nodes}
+	options.Skip = append(options.Skip, RefusedManifest)
 	a := New(options)
-	passedOver, err := a.Documents("objects", []byte(text))
-	if err != nil || len(passedOver) > 0 {
-		t.Fatalf("passed over %v, %v", passedOver, err)
+	if file := read(a, text); file.Err != nil || len(file.Ignored) > 0 {
+		t.Fatalf("passed over %v, %v", file.Ignored, file.Err)
 	}
 	return lines(a.Report())
+}
+
+// read lets an Analyzer look at the objects of a text.
+func read(a *Analyzer, text string) manifests.File {
+	file, err := manifests.Read("-", strings.NewReader(text))
+	file.Err = errors.Join(file.Err, err)
+	a.Manifests(file)
+	return file
 }
 
 // svc is a Service of the namespace shop with a selector and port http; slice is a managed EndpointSlice of a Service.
@@ -112,21 +122,21 @@ endpoints: [{addresses: ['fd00:244::7'], nodeName: n1}]
 `
 
 // TestDefaults analyzes objects as people write them, without what an API server adds: fields with defaults are no findings, and a
-// Service without a cluster IP is passed over with its slices.
+// Service without a cluster IP is not looked at, nor are its slices. What a proxy that reads the manifest refuses is told.
 func TestDefaults(t *testing.T) {
 	const service = "---\napiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\nspec: {ports: [{port: 80}]"
 	object := slice("web", "web-1", "addressType: IPv4\nports: [{port: 8080}]\nendpoints: [{addresses: [10.244.0.5], nodeName: n1}]")
 	for spec, want := range map[string]string{
-		", clusterIP: 10.96.0.10": "map[]", ", clusterIPs: [10.96.0.10]": "map[]",
-		"": "map[Service without spec.clusterIP, which an API server would allocate:1]",
+		", clusterIP: 10.96.0.10": "", ", clusterIPs: [10.96.0.10]": "",
+		"":                                "RefusedManifest Service shop/web: <stdin>:16: spec.clusterIP: is required, because there is no API server to allocate an address; use None for a headless Service",
+		", clusterIP: 10.96.0.10, new: 1": `RefusedManifest Service shop/web: <stdin>:16: unknown field "spec.new"`,
 	} {
 		a := New(Options{Plan: &plan.Options{}, Groups: []Group{Endpoints, Addresses, Nodes}})
-		passedOver, err := a.Documents("objects", []byte(node+cidr+service+spec+"}\n"+object))
-		if err != nil || fmt.Sprint(passedOver) != want {
-			t.Errorf("%q: passed over %v, %v, want %s", spec, passedOver, err, want)
+		if file := read(a, node+cidr+service+spec+"}\n"+object); file.Err != nil {
+			t.Error(file.Err)
 		}
-		if found := lines(a.Report()); len(found) > 0 {
-			t.Errorf("%q:\n%s", spec, strings.Join(found, "\n"))
+		if found := strings.Join(lines(a.Report()), "\n"); found != want {
+			t.Errorf("%q: found\n%s\nwant\n%s", spec, found, want)
 		}
 	}
 }
@@ -273,7 +283,7 @@ func nodeRows() []found {
 
 // TestFindings has a row for every code of "kube-proxy analyze": the objects, and the findings that they lead to.
 func TestFindings(t *testing.T) {
-	tested := map[Code]bool{}
+	tested := map[Code]bool{RefusedManifest: true} // by TestDefaults
 	for _, test := range slices.Concat(endpointRows(), addressRows(), nodeRows()) {
 		if diff := cmp.Diff(test.want, analyze(t, test.options, test.objects)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.name, diff)
@@ -304,8 +314,8 @@ func TestSelection(t *testing.T) {
 		{Options{Groups: []Group{Endpoints}}, "NoEndpoints other"},
 	} {
 		a := New(test.options)
-		if _, err := a.Documents("objects", []byte(broken)); err != nil {
-			t.Fatal(err)
+		if file := read(a, broken); file.Err != nil {
+			t.Fatal(file.Err)
 		}
 		var got []string
 		for _, f := range a.Report().Findings {
@@ -354,8 +364,8 @@ func TestBounds(t *testing.T) {
 		}
 	}
 	a := New(Options{})
-	if _, err := a.Documents("objects", []byte(healthy)); err != nil {
-		t.Fatal(err)
+	if file := read(a, healthy); file.Err != nil {
+		t.Fatal(file.Err)
 	}
 	if r := a.Report(); r.Nodes != 1 || r.EndpointSlices != 4 {
 		t.Errorf("the report counts %d Nodes and %d EndpointSlices, want 1 and 4", r.Nodes, r.EndpointSlices)

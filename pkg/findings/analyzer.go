@@ -1,7 +1,7 @@
 // Package findings finds, in the objects of a cluster, what does not work or may not be intended. A finding has a [Code],
 // which belongs to groups. The group Upgrade ("kube-proxy audit") checks one object after another and keeps only findings
-// and addresses, so that a cluster of any size passes through it. The other groups ("kube-proxy analyze") build the proxy's
-// snapshot and plan, and ask these.
+// and addresses, so that a cluster of any size passes through it. The other groups build the proxy's snapshot and plan, and ask
+// these. Objects come from an API server ([Cluster]) or from manifests.
 package findings
 
 import (
@@ -12,9 +12,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
+	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
 // Finding is something to look at.
@@ -29,6 +34,8 @@ type Finding struct {
 	Message string `json:"message"`
 	// Manifest is what to write instead, in YAML, where that is known.
 	Manifest string `json:"manifest,omitempty"`
+	// Hint says what to do, as the code's definition does.
+	Hint string `json:"hint"`
 }
 
 // Object returns "Service shop/web" or "Node n1".
@@ -41,11 +48,21 @@ func (f *Finding) Object() string {
 
 // Report lists what an Analyzer found, and counts what it looked at.
 type Report struct {
-	Services       int
-	EndpointSlices int
-	Nodes          int
+	v1alpha1.TypeMeta
+	Services       int `json:"services"`
+	EndpointSlices int `json:"endpointSlices"`
+	Nodes          int `json:"nodes"`
 	// Findings are sorted by code, then by object; never nil.
-	Findings []Finding
+	Findings []Finding `json:"findings"`
+}
+
+// Looked returns "3 Services, 4 EndpointSlices and 1 Node", without EndpointSlices if none were read.
+func (r *Report) Looked() string {
+	services := terminal.Count(r.Services, "Service")
+	if r.EndpointSlices > 0 {
+		services += ", " + terminal.Count(r.EndpointSlices, "EndpointSlice")
+	}
+	return services + " and " + terminal.Count(r.Nodes, "Node")
 }
 
 // Options select the findings. The zero value checks everything except node ports: the mode does not change.
@@ -93,7 +110,7 @@ type claim struct {
 
 // New returns an Analyzer that has seen nothing yet.
 func New(options Options) *Analyzer {
-	a := &Analyzer{options: options, report: Report{Findings: []Finding{}},
+	a := &Analyzer{options: options, report: Report{TypeMeta: v1alpha1.Meta("Analysis"), Findings: []Finding{}},
 		wanted: map[Code]Severity{}, nodes: map[netip.Addr]string{}, clusters: map[netip.Addr]string{}}
 	for _, code := range Codes(options.Groups...) {
 		if d, _ := Define(code); !slices.Contains(options.Skip, code) {
@@ -106,11 +123,36 @@ func New(options Options) *Analyzer {
 	return a
 }
 
-// NeedsSlices reports whether EndpointSlices and ServiceCIDRs are of interest.
-func (a *Analyzer) NeedsSlices() bool { return a.objects != nil }
+// Look looks at a Node, Service, EndpointSlice or ServiceCIDR, and changes it.
+func (a *Analyzer) Look(object runtime.Object) {
+	switch o := object.(type) {
+	case *corev1.Node:
+		a.lookAtNode(o)
+	case *corev1.Service:
+		a.lookAtService(o)
+	case *discoveryv1.EndpointSlice:
+		if a.objects != nil {
+			a.report.EndpointSlices++
+			a.problems(a.objects.slice(o))
+		}
+	case *networkingv1.ServiceCIDR:
+		if a.objects != nil {
+			a.problems(a.objects.builder.Update(func(u *cluster.Update) { u.SetServiceCIDR(o) }))
+		}
+	}
+}
 
-// Node looks at a Node. It may be changed or dropped afterwards.
-func (a *Analyzer) Node(node *corev1.Node) {
+// Manifests looks at the objects of manifests, and at what a proxy that reads these refuses.
+func (a *Analyzer) Manifests(read manifests.File) {
+	for _, object := range read.Objects {
+		a.Look(object)
+	}
+	for _, r := range read.Refused {
+		a.Add(Finding{Code: RefusedManifest, Kind: r.Object.Kind, Namespace: r.Object.Namespace, Name: r.Object.Name, Message: r.Error()})
+	}
+}
+
+func (a *Analyzer) lookAtNode(node *corev1.Node) {
 	a.report.Nodes++
 	for _, address := range node.Status.Addresses {
 		if addr, ok := parse(address.Address); ok {
@@ -126,8 +168,7 @@ func (a *Analyzer) Node(node *corev1.Node) {
 	}
 }
 
-// Service looks at a Service. It may be changed or dropped afterwards.
-func (a *Analyzer) Service(s *corev1.Service) {
+func (a *Analyzer) lookAtService(s *corev1.Service) {
 	a.report.Services++
 	if s.Namespace == "" {
 		s.Namespace = corev1.NamespaceDefault // as in a file
@@ -145,24 +186,14 @@ func (a *Analyzer) Service(s *corev1.Service) {
 	}
 }
 
-// Slice looks at an EndpointSlice. It may be changed or dropped afterwards.
-func (a *Analyzer) Slice(slice *discoveryv1.EndpointSlice) {
-	a.report.EndpointSlices++
-	if slice.Namespace == "" {
-		slice.Namespace = corev1.NamespaceDefault
-	}
-	if a.objects != nil {
-		a.problems(a.objects.slice(slice))
-	}
-}
-
 // Add notes a finding, unless its code is left out. It sets the severity to that of the code, if the finding has none.
 func (a *Analyzer) Add(f Finding) {
 	severity, wanted := a.wanted[f.Code]
 	if !wanted || f.Namespace != "" && len(a.options.Namespaces) > 0 && !slices.Contains(a.options.Namespaces, f.Namespace) {
 		return
 	}
-	f.Severity = cmp.Or(f.Severity, severity)
+	d, _ := Define(f.Code)
+	f.Severity, f.Hint = cmp.Or(f.Severity, severity), d.Remedy
 	a.report.Findings = append(a.report.Findings, f)
 }
 

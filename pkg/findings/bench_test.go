@@ -27,11 +27,11 @@ func BenchmarkAnalyze(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		a := New(Options{})
-		a.Node(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: everyNode}, Status: corev1.NodeStatus{
+		a.Look(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: everyNode}, Status: corev1.NodeStatus{
 			Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"}}}})
 		for i := range n {
-			a.Service(services[i])
-			a.Slice(slices[i])
+			a.Look(services[i])
+			a.Look(slices[i])
 		}
 		if found := a.Report().Findings; len(found) > 1 { // the first round replaced n1 by everyNode
 			b.Fatal(found)

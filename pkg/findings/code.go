@@ -41,6 +41,7 @@ const (
 	HealthCheckShared   Code = "HealthCheckPortShared"
 	HealthCheckMissing  Code = "HealthCheckPortMissing"
 	InvalidField        Code = "InvalidField"
+	RefusedManifest     Code = "RefusedManifest"
 
 	NodeWithoutAddress Code = "NodeWithoutAddress"
 	NodeWithoutPodCIDR Code = "NodeWithoutPodCIDR"

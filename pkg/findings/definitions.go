@@ -99,8 +99,11 @@ func addressDefinitions() []Definition {
 			"A Service has load balancer IPs and the external traffic policy Local, but no health check node port: load balancers do not learn which nodes have endpoints.",
 			"Create the Service again, so that the API server allocates one; or check that the load balancer needs none, as one that announces addresses itself."},
 		{InvalidField, Error, []Group{Addresses, Endpoints, Nodes},
-			"A field has a value that cannot be used. The proxy ignores it or uses a default; everything else of the object is served.",
+			"A field has a value that cannot be used. The proxy ignores it or uses a default; everything else of the object is served. A proxy that reads manifests itself (--manifests) refuses the object.",
 			"Correct the field. The API server does not accept such values today: the object may be old, or a manifest."},
+		{RefusedManifest, Info, []Group{Addresses, Endpoints, Nodes},
+			"An object in a manifest is one that a proxy which reads the manifest itself (--manifests) refuses, and an API server may not: it has an unknown field, or lacks what an API server sets or allocates.",
+			"If a proxy reads the manifest, correct it: the proxy does not use the object. A Service without a cluster IP has no findings of other codes."},
 	}
 }
 

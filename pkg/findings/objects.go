@@ -6,9 +6,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
 )
 
 // everyNode is the node that the plan is computed for. Every endpoint that names a node is local to it, and hints are left
@@ -50,6 +50,7 @@ func unallocated(s *corev1.Service) bool {
 }
 
 func (o *objects) service(s *corev1.Service) error {
+	source.SetDefaults(s)
 	name := cluster.ServiceName{Namespace: s.Namespace, Name: s.Name}
 	if unserved(s) != "" || unallocated(s) {
 		o.unserved[name] = true
@@ -60,6 +61,7 @@ func (o *objects) service(s *corev1.Service) error {
 
 // slice changes the slice.
 func (o *objects) slice(slice *discoveryv1.EndpointSlice) error {
+	source.SetDefaults(slice)
 	name := cluster.SliceName{Namespace: slice.Namespace, Name: slice.Name}
 	if slice.Labels[discoveryv1.LabelManagedBy] != managedBy {
 		o.manual[name] = true
@@ -84,13 +86,6 @@ func (o *objects) slice(slice *discoveryv1.EndpointSlice) error {
 		e.NodeName = &every
 	}
 	return o.builder.Update(func(u *cluster.Update) { u.SetEndpointSlice(slice) })
-}
-
-// ServiceCIDR looks at a ServiceCIDR.
-func (a *Analyzer) ServiceCIDR(object *networkingv1.ServiceCIDR) {
-	if a.objects != nil {
-		a.problems(a.objects.builder.Update(func(u *cluster.Update) { u.SetServiceCIDR(object) }))
-	}
 }
 
 // problems notes the fields that the snapshot could not use.
@@ -121,6 +116,7 @@ func (a *Analyzer) problems(err error) {
 
 // node finds what the proxy of a Node misses.
 func (a *Analyzer) node(node *corev1.Node) {
+	source.SetDefaults(node)
 	a.objects.nodes[node.Name] = true
 	builder := cluster.NewBuilder(node.Name)
 	a.problems(builder.Update(func(u *cluster.Update) { u.SetNode(node) }))

@@ -15,8 +15,8 @@ func look(t *testing.T, options Options, text string) *Report {
 	t.Helper()
 	options.Groups = []Group{Upgrade}
 	a := New(options)
-	if _, err := a.Documents("objects", []byte(text)); err != nil {
-		t.Fatal(err)
+	if file := read(a, text); file.Err != nil {
+		t.Fatal(file.Err)
 	}
 	return a.Report()
 }
@@ -161,18 +161,17 @@ func TestLists(t *testing.T) {
 func TestBadDocuments(t *testing.T) {
 	good := "---\napiVersion: v1\nkind: Service\nmetadata: {name: good}\nspec: {clusterIP: 10.96.0.1, ports: [{port: 80}]}\n"
 	for text, want := range map[string]string{
-		"a: b\n":    "objects:1: kind is missing",
-		"kind: [\n": "objects:1: not YAML: ",
-		"apiVersion: v1\nkind: Service\nspec: {ports: 5}\n": "objects:3: spec.ports: number cannot be used as []v1.ServicePort",
-		"{{ template }}\n":                          "objects:1: not YAML",
-		"apiVersion: v1\nkind: List\nitems:\n- 3\n": "objects:4: ",
-		"apiVersion: v1\nkind: Node\nstatus: {nodeInfo: {kubeProxyVersion: {a: b}}}\n":              "objects:3: status.nodeInfo.kubeProxyVersion: object cannot be used as string",
-		"apiVersion: v1\nkind: ServiceList\nitems: [\n {metadata: {name: a}, spec: {ports: {}}}]\n": "objects:4: spec.ports: object",
+		"a: b\n":    "<stdin>:1: kind is missing",
+		"kind: [\n": "<stdin>:1: not YAML: ",
+		"apiVersion: v1\nkind: Service\nspec: {ports: 5}\n": "<stdin>:3: spec.ports: number, expected a list",
+		"{{ template }}\n":                          "<stdin>:1: not YAML",
+		"apiVersion: v1\nkind: List\nitems:\n- 3\n": "<stdin>:4: ",
+		"apiVersion: v1\nkind: Node\nstatus: {nodeInfo: {kubeProxyVersion: {a: b}}}\n":              "<stdin>:3: status.nodeInfo.kubeProxyVersion: object, expected a string",
+		"apiVersion: v1\nkind: ServiceList\nitems: [\n {metadata: {name: a}, spec: {ports: {}}}]\n": "<stdin>:4: spec.ports: object",
 	} {
 		analyzer := New(Options{Groups: []Group{Upgrade}})
-		_, err := analyzer.Documents("objects", []byte(text+good))
-		if got := fmt.Sprint(err); !strings.HasPrefix(got, want) {
-			t.Errorf("%q: %v, want %q...", text, err, want)
+		if got := fmt.Sprint(read(analyzer, text+good).Err); !strings.HasPrefix(got, want) {
+			t.Errorf("%q: %v, want %q...", text, got, want)
 		}
 		if analyzer.Report().Services != 1 {
 			t.Errorf("%q: %d Services were audited, want the good one", text, analyzer.Report().Services)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
 
 // DefaultServer is where a proxy with the default configuration serves its API.
@@ -103,11 +104,11 @@ const maxFailure = 64 << 10
 // failure is the error of a response with another status than 200.
 func (c *Client) failure(response *http.Response) error {
 	body, _ := io.ReadAll(io.LimitReader(response.Body, maxFailure))
-	var status v1alpha1.Status
+	var failed v1alpha1.Status
 	media, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
-	switch err := json.Unmarshal(body, &status); {
-	case media == "application/json" && err == nil && status.Kind == v1alpha1.KindStatus:
-		return errors.New(status.Message)
+	switch err := json.Unmarshal(body, &failed); {
+	case media == "application/json" && err == nil && failed.Kind == v1alpha1.KindStatus:
+		return errors.New(failed.Message)
 	case response.StatusCode == http.StatusNotFound:
 		return fmt.Errorf("the server at %s has no API %s: it is an older version of this program, or another one, such as Kubernetes' own kube-proxy; "+
 			"use --manifests or --kubeconfig to read objects instead", c.server, v1alpha1.APIVersion)
@@ -122,12 +123,13 @@ func (c *Client) Info(ctx context.Context) (*v1alpha1.Info, error) {
 }
 
 // Services is part of [Reader].
-func (c *Client) Services(ctx context.Context, q Query) (*v1alpha1.ServiceList, error) {
-	query := url.Values{"connections": {strconv.FormatBool(q.Connections)}}
-	for name, value := range map[string]string{"namespace": q.Namespace, "address": q.Address} {
-		if value != "" {
-			query.Set(name, value)
-		}
+func (c *Client) Services(ctx context.Context, f status.Filter, connections bool) (*v1alpha1.ServiceList, error) {
+	query := url.Values{"connections": {strconv.FormatBool(connections)}}
+	if f.Namespace != "" {
+		query.Set("namespace", f.Namespace)
+	}
+	if f.Address.IsValid() {
+		query.Set("address", f.Address.String())
 	}
 	return get[v1alpha1.ServiceList](ctx, c, "/services", query, v1alpha1.KindServiceList)
 }
@@ -139,7 +141,7 @@ func (c *Client) Service(ctx context.Context, namespace, name string) (*v1alpha1
 }
 
 // Explain is part of [Reader].
-func (c *Client) Explain(ctx context.Context, of Connection) (*v1alpha1.Explanation, error) {
+func (c *Client) Explain(ctx context.Context, of status.Question) (*v1alpha1.Explanation, error) {
 	query := url.Values{"from": {of.From}, "to": {of.To}}
 	if of.Interface != "" {
 		query.Set("interface", of.Interface)

@@ -8,14 +8,9 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
-
-	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
-	"github.com/seed-11a05479/kube-proxy/test/observers"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
 
 // client returns a Client of a test server.
@@ -26,44 +21,6 @@ func client(t *testing.T, handler http.Handler) *Client {
 	c, err := NewClient(server.URL)
 	must(t, err)
 	return c
-}
-
-// TestClient reads everything from a real handler.
-func TestClient(t *testing.T) {
-	observer := view.New(view.Config{Version: "v1", Mode: "iptables", Node: "node1", Families: []cluster.Family{cluster.IPv4},
-		Clock: testclock.NewFakePassiveClock(time.Unix(0, 0))})
-	c := client(t, view.NewHandler(observer))
-	info, err := c.Info(t.Context())
-	if err != nil || info.Mode != "iptables" || info.Node != "node1" {
-		t.Errorf("got %+v, %v", info, err)
-	}
-	if list, err := c.Services(t.Context(), Query{}); err == nil || !strings.Contains(err.Error(), "no sync has succeeded yet") {
-		t.Errorf("before the first sync: %+v, %v", list, err)
-	}
-	(&observers.Cluster{Observer: observer}).Sync()
-	list, err := c.Services(t.Context(), Query{Namespace: "default", Address: "10.96.0.1", Connections: true})
-	if err != nil || len(list.Items) != 0 || list.ConnectionsError == "" {
-		t.Errorf("got %+v, %v", list, err)
-	}
-	if _, err := c.Service(t.Context(), "default", "a/b"); err == nil || !strings.Contains(err.Error(), "Service default/a/b is not served") {
-		t.Errorf("got %v", err)
-	}
-	explanation, err := c.Explain(t.Context(), Connection{From: "10.0.0.1", To: "10.0.0.2:80", Interface: "eth0"})
-	if err != nil || explanation.Verdict != "Pass" {
-		t.Errorf("got %+v, %v", explanation, err)
-	}
-	if _, err := c.Explain(t.Context(), Connection{To: "nonsense"}); err == nil || !strings.Contains(err.Error(), "is no destination") {
-		t.Errorf("got %v", err)
-	}
-	if _, err := c.Ruleset(t.Context(), "ebpf"); err == nil || !strings.Contains(err.Error(), `mode "ebpf" has no rules`) {
-		t.Errorf("got %v", err)
-	}
-	if _, err := c.Compare(t.Context(), "ebpf"); err == nil || !strings.Contains(err.Error(), `mode "ebpf" has no rules`) {
-		t.Errorf("got %v", err)
-	}
-	if repairs, err := c.Repairs(t.Context()); err != nil || len(repairs.Items) != 0 {
-		t.Errorf("got %+v, %v", repairs, err)
-	}
 }
 
 // TestClientErrors proves that each way in which a server is not this version's proxy has an error of its own.
@@ -107,11 +64,8 @@ func TestClientErrors(t *testing.T) {
 			t.Errorf("%q is taken for %s", address, c.server)
 		}
 	}
-	if list, err := of(load(t)["readiness"]).Services(t.Context(), Query{Namespace: "nothing"}); err != nil || list.Items == nil {
+	if list, err := of(load(t)["readiness"]).Services(t.Context(), status.Filter{Namespace: "nothing"}, false); err != nil || list.Items == nil {
 		t.Errorf("items are null, not empty: %+v, %v", list, err)
-	}
-	if _, err := of(load(t)["readiness"]).Services(t.Context(), Query{Address: "nonsense"}); err == nil {
-		t.Error("a local reader takes any address")
 	}
 	if v1alpha1.Path != "/api/v1alpha1" || DefaultServer != "127.0.0.1:10249" {
 		t.Error("the documented address has changed; see docs/api.md")

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"slices"
 	"strconv"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
@@ -27,7 +27,7 @@ func (p Printer) PrintService(out io.Writer, s *v1alpha1.Service, rates *Rates) 
 		if port.Name != "" {
 			name = " " + port.Name
 		}
-		if _, err := fmt.Fprintf(out, "\nPort%s %s\n", terminal.Printable(name), portText(*port)); err != nil {
+		if _, err := fmt.Fprintf(out, "\nPort%s %s\n", terminal.Printable(name), status.Port(*port)); err != nil {
 			return err
 		}
 		if err := p.addresses(s, port, rates).print(out); err != nil {
@@ -57,32 +57,10 @@ func (p Printer) summary(s *v1alpha1.Service, rates *Rates) *table {
 	add("Name", s.Name)
 	add("Namespace", s.Namespace)
 	add("Status", statusText(s))
-	add("Cluster IPs", listed(s.ClusterIPs))
-	if len(s.LoadBalancerIPs) > 0 {
-		add("Load balancer IPs", listed(s.LoadBalancerIPs))
+	for _, fact := range status.Facts(s) {
+		add(fact.Name, cmp.Or(strings.Join(fact.Values, ", "), "<none>"))
 	}
-	if len(s.ExternalIPs) > 0 {
-		add("External IPs", listed(s.ExternalIPs))
-	}
-	if len(s.SourceRanges) > 0 {
-		add("Source ranges", listed(s.SourceRanges)+" (for load balancer IPs)")
-	}
-	add("Traffic policy", "internal "+s.InternalTrafficPolicy+", external "+s.ExternalTrafficPolicy)
-	if s.SessionAffinitySeconds > 0 {
-		add("Session affinity", fmt.Sprintf("ClientIP, for %s after the last connection", time.Duration(s.SessionAffinitySeconds)*time.Second))
-	}
-	var slices []string
-	for _, slice := range s.Slices {
-		slices = append(slices, slice.Name)
-	}
-	add("EndpointSlices", listed(slices))
 	add("Endpoints", fmt.Sprintf("%d ready (%d on this node) of %d", s.Endpoints.Ready, s.Endpoints.Local, s.Endpoints.All))
-	if s.EndpointsNotListed > 0 {
-		add("Not listed", fmt.Sprintf("%d entries of endpoints, of all ports together", s.EndpointsNotListed))
-	}
-	if s.HealthCheck != nil {
-		add("Health check", healthText(s.HealthCheck))
-	}
 	switch {
 	case s.ConnectionsError != "":
 		add("Connections", "unknown: "+s.ConnectionsError)
@@ -97,16 +75,8 @@ func (p Printer) summary(s *v1alpha1.Service, rates *Rates) *table {
 	return t
 }
 
-func healthText(h *v1alpha1.HealthCheck) string {
-	var counts []string
-	for _, family := range slices.Sorted(maps.Keys(h.LocalEndpoints)) {
-		counts = append(counts, fmt.Sprintf("%d in %s", h.LocalEndpoints[family], family))
-	}
-	return fmt.Sprintf("port %d; ready endpoints on this node: %s", h.Port, strings.Join(counts, ", "))
-}
-
 func changeText(c *v1alpha1.Change, now time.Time) string {
-	text := Ago(now, c.Arrived) + " ago, "
+	text := status.Ago(now, c.Arrived) + " ago, "
 	if c.Seconds == nil {
 		return text + "not programmed yet"
 	}
@@ -166,26 +136,9 @@ func (p Printer) endpoints(s *v1alpha1.Service, port *v1alpha1.Port, rates *Rate
 	p.add(t, "ENDPOINT", "WHERE", "STATE", "CONNS", "CONNS/S", "USED")
 	for i := range port.Endpoints {
 		e := &port.Endpoints[i]
-		p.add(t, e.Address, where(e), state(e), number(e.Connections), rate(rates.of(endpointKey(s, port, e.Address))), usedText(e))
+		p.add(t, e.Address, status.Where(e.Location), status.EndpointState(e), number(e.Connections), rate(rates.of(endpointKey(s, port, e.Address))), usedText(e))
 	}
 	return t
-}
-
-func where(e *v1alpha1.Endpoint) string {
-	return cmp.Or(map[string]string{v1alpha1.LocationThisNode: "this node", v1alpha1.LocationOtherNode: "elsewhere", v1alpha1.LocationUnknown: "unknown"}[e.Location], e.Location)
-}
-
-func state(e *v1alpha1.Endpoint) string {
-	switch {
-	case e.Terminating && e.Serving:
-		return "terminating"
-	case e.Terminating:
-		return "terminated"
-	case e.Ready:
-		return "ready"
-	default:
-		return "not ready"
-	}
 }
 
 // usedText says under which policies an endpoint is used, and why not under the others.
@@ -206,6 +159,3 @@ func usedText(e *v1alpha1.Endpoint) string {
 	}
 	return strings.Join(parts, "; ")
 }
-
-// listed joins texts so that a line can be broken between them.
-func listed(values []string) string { return strings.ReplaceAll(orNone(values), ",", ", ") }

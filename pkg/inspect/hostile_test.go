@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
 	"github.com/seed-11a05479/kube-proxy/test/hostile"
 )
@@ -28,7 +29,7 @@ func TestHostileText(t *testing.T) {
 			for _, width := range []int{0, 60} {
 				checkText(t, attack.Name, write(t, &c, Printer{Width: width}))
 			}
-			list, err := of(&c).Services(t.Context(), Query{})
+			list, err := of(&c).Services(t.Context(), status.Filter{}, false)
 			must(t, err)
 			data, err := json.Marshal(list)
 			must(t, err)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
@@ -27,7 +27,7 @@ func (p Printer) PrintServices(out io.Writer, list *v1alpha1.ServiceList, rates 
 	}
 	for _, slice := range list.Unowned {
 		text := fmt.Sprintf("EndpointSlice %s/%s (%s) belongs to the Service %q, which is not served: %s",
-			slice.Namespace, slice.Name, terminal.Count(slice.Endpoints, "endpoint"), slice.Service, view.WhyNotServed)
+			slice.Namespace, slice.Name, terminal.Count(slice.Endpoints, "endpoint"), slice.Service, status.WhyNotServed)
 		if _, err := fmt.Fprintf(out, "\n%s\n", terminal.Wrap(terminal.Printable(text), p.Width)); err != nil {
 			return err
 		}
@@ -74,7 +74,7 @@ func (p Printer) row(s *v1alpha1.Service, now time.Time, rates *Rates) []string 
 		}
 		changed := "-"
 		if s.Changed != nil {
-			changed = Ago(now, s.Changed.Arrived)
+			changed = status.Ago(now, s.Changed.Arrived)
 		}
 		row = []string{s.Name, p.few(s.ClusterIPs), p.few(slices.Concat(s.LoadBalancerIPs, s.ExternalIPs)), p.few(portTexts(s.Ports)),
 			s.InternalTrafficPolicy + "/" + s.ExternalTrafficPolicy, ready, strconv.Itoa(s.Endpoints.Local),
@@ -95,19 +95,12 @@ func (p Printer) row(s *v1alpha1.Service, now time.Time, rates *Rates) []string 
 // portTexts lists ports as kubectl does.
 func portTexts(ports []v1alpha1.Port) (texts []string) {
 	for _, port := range ports {
-		texts = append(texts, portText(port))
+		texts = append(texts, status.Port(port))
 	}
 	return texts
 }
 
-func portText(port v1alpha1.Port) string {
-	if port.NodePort != 0 {
-		return fmt.Sprintf("%d:%d/%s", port.Port, port.NodePort, port.Protocol)
-	}
-	return fmt.Sprintf("%d/%s", port.Port, port.Protocol)
-}
-
 // statusText names the problems of a Service, each once.
 func statusText(s *v1alpha1.Service) string {
-	return cmp.Or(strings.Join(Reasons(s.Problems), ","), "OK")
+	return cmp.Or(strings.Join(status.Reasons(s.Problems), ","), "OK")
 }

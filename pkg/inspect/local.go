@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"sync"
 	"time"
 
@@ -12,19 +11,19 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
 
 // Local is a Reader of objects where no proxy runs.
 type Local struct {
-	state *view.State
+	state *status.State
 }
 
 var _ Reader = (*Local)(nil)
 
 // Load reads all objects of the sources once and computes the plan for them, as a proxy on the builder's Node would.
 // The machine's addresses are taken to be those of the Node.
-func Load(ctx context.Context, builder *cluster.Builder, opts *plan.Options, rules view.Rules, sources ...source.Source) (*Local, error) {
+func Load(ctx context.Context, builder *cluster.Builder, opts *plan.Options, rules status.Rules, sources ...source.Source) (*Local, error) {
 	parent := ctx
 	ctx, cancel := context.WithCancel(parent)
 	ended := make(chan error, len(sources))
@@ -51,23 +50,16 @@ func Load(ctx context.Context, builder *cluster.Builder, opts *plan.Options, rul
 		}
 	}
 	snapshot := builder.Snapshot()
-	return &Local{state: &view.State{Snapshot: snapshot, Plan: plan.Compute(snapshot, opts, nil), Unowned: builder.Unowned, Rules: rules, Now: time.Now()}}, nil
+	return &Local{state: &status.State{Snapshot: snapshot, Plan: plan.Compute(snapshot, opts, nil), Unowned: builder.Unowned, Rules: rules, Now: time.Now()}}, nil
 }
 
 // Info is part of [Reader].
 func (l *Local) Info(context.Context) (*v1alpha1.Info, error) { return l.state.Describe(), nil }
 
-// Services is part of [Reader].
-func (l *Local) Services(_ context.Context, q Query) (*v1alpha1.ServiceList, error) {
-	filter := view.Filter{Namespace: q.Namespace}
-	if q.Address != "" {
-		var err error
-		if filter.Address, err = netip.ParseAddr(q.Address); err != nil || filter.Address.Is4In6() {
-			return nil, fmt.Errorf("%q is not an IPv4 or IPv6 address", q.Address)
-		}
-	}
-	list := &v1alpha1.ServiceList{TypeMeta: v1alpha1.Meta(v1alpha1.KindServiceList), Time: l.state.Now, Items: []v1alpha1.Service{}, Unowned: l.state.UnownedSlices(filter)}
-	for service := range l.state.Services(filter, nil) {
+// Services is part of [Reader]. There are no counters.
+func (l *Local) Services(_ context.Context, f status.Filter, _ bool) (*v1alpha1.ServiceList, error) {
+	list := l.state.List(f, nil, "")
+	for service := range l.state.Services(f, nil) {
 		list.Items = append(list.Items, *service)
 	}
 	return list, nil
@@ -83,8 +75,8 @@ func (l *Local) Service(_ context.Context, namespace, name string) (*v1alpha1.Se
 }
 
 // Explain is part of [Reader].
-func (l *Local) Explain(_ context.Context, c Connection) (*v1alpha1.Explanation, error) {
-	return l.state.Explain(view.Question(c))
+func (l *Local) Explain(_ context.Context, of status.Question) (*v1alpha1.Explanation, error) {
+	return l.state.Explain(of)
 }
 
 // Ruleset is part of [Reader].

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
@@ -58,7 +59,7 @@ func addressee(packet *v1alpha1.PacketTrace) string {
 func endpointText(packet *v1alpha1.PacketTrace) string {
 	text := packet.TranslatedDestination
 	if packet.Location != "" {
-		text += " (" + where(&v1alpha1.Endpoint{Location: packet.Location}) + ")"
+		text += " (" + status.Where(packet.Location) + ")"
 	}
 	if packet.Established {
 		text += ", chosen by an earlier packet of the connection: only the first one meets nat chains"

@@ -6,18 +6,19 @@ import (
 	"fmt"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
 
 // Reader reads the objects of the API.
 type Reader interface {
 	// Info returns the description of the proxy.
 	Info(ctx context.Context) (*v1alpha1.Info, error)
-	// Services returns the Services that a Query selects.
-	Services(ctx context.Context, q Query) (*v1alpha1.ServiceList, error)
+	// Services returns the Services that a filter selects, with counters if connections says so and there are any.
+	Services(ctx context.Context, f status.Filter, connections bool) (*v1alpha1.ServiceList, error)
 	// Service returns one Service with its endpoints, with counters if there are any.
 	Service(ctx context.Context, namespace, name string) (*v1alpha1.Service, error)
 	// Explain explains a connection.
-	Explain(ctx context.Context, c Connection) (*v1alpha1.Explanation, error)
+	Explain(ctx context.Context, of status.Question) (*v1alpha1.Explanation, error)
 	// Ruleset returns the rules of a proxy mode; an empty mode is the reader's own.
 	Ruleset(ctx context.Context, mode string) (*v1alpha1.Ruleset, error)
 	// Compare returns where the kernel's rules differ from them.
@@ -38,21 +39,4 @@ func Failing(info *v1alpha1.Info, family string) error {
 		}
 	}
 	return errors.Join(failed...)
-}
-
-// Query selects Services.
-type Query struct {
-	// Namespace is empty for all.
-	Namespace string
-	// Address selects Services with this address, as text.
-	Address string
-	// Connections requests counters.
-	Connections bool
-}
-
-// Connection is a connection to explain; see v1alpha1.Explanation for its fields.
-type Connection struct {
-	From, To string
-	// Interface is what the connection arrives on; empty leaves it to the reader.
-	Interface string
 }

@@ -1,19 +1,23 @@
 package inspect
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
+	"text/tabwriter"
 	"unicode/utf8"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
-// gap is the space between columns, as in kubectl, and narrowGap that on a terminal with fewer columns than narrow.
 const (
+	// gap is the space between columns, as in kubectl, and narrowGap that on a terminal with fewer columns than narrow.
 	gap       = 3
 	narrowGap = 2
 	narrow    = 80
+	// minLast is the least width of the last column beside the others; where there is less it gets a line of its own.
+	minLast = 24
 )
 
 // table prints rows in columns, as kubectl does. A text in the last column that does not fit the terminal is continued below.
@@ -27,52 +31,40 @@ type table struct {
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
-// minLast is the least width of the last column beside the others; where there is less it gets a line of its own.
-const minLast = 24
-
 // print prints the table.
 func (t *table) print(out io.Writer) error {
-	var widths []int
-	for _, row := range t.rows {
-		for i, cell := range row {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
+	space := gap
+	if t.width > 0 && t.width < narrow {
+		space = narrowGap
 	}
-	var b strings.Builder
+	var columns, b bytes.Buffer
+	w := tabwriter.NewWriter(&columns, 0, 0, space, ' ', 0)
 	for _, row := range t.rows {
-		t.line(&b, widths, row)
+		fmt.Fprintln(w, t.indent+strings.Join(row, "\t"))
 	}
-	_, err := io.WriteString(out, b.String())
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, row := range t.rows {
+		line, _ := columns.ReadString('\n')
+		last := row[len(row)-1]
+		t.wrap(&b, strings.TrimSuffix(line, last+"\n"), last)
+	}
+	_, err := b.WriteTo(out)
 	return err
 }
 
-func (t *table) line(b *strings.Builder, widths []int, row []string) {
-	line, at, gap := t.indent, len(t.indent), gap
-	if t.width > 0 && t.width < narrow {
-		gap = narrowGap
-	}
-	for i, cell := range row[:len(row)-1] {
-		line += cell + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+gap)
-		at += widths[i] + gap
-	}
-	last := row[len(row)-1]
-	if t.width == 0 || at+utf8.RuneCountInString(last) <= t.width {
-		b.WriteString(strings.TrimRight(line+last, " ") + "\n")
-		return
-	}
-	if t.width-at < minLast {
-		b.WriteString(strings.TrimRight(line, " ") + "\n")
-		line, at = t.indent+"    ", len(t.indent)+4
-	}
-	for i, part := range strings.Split(terminal.Wrap(last, t.width-at), "\n") {
-		if i > 0 {
-			line = strings.Repeat(" ", at)
+// wrap prints the last cell of a row behind the others.
+func (t *table) wrap(b *bytes.Buffer, before, last string) {
+	at := utf8.RuneCountInString(before)
+	if t.width > 0 && at+utf8.RuneCountInString(last) > t.width {
+		if t.width-at < minLast {
+			fmt.Fprintln(b, strings.TrimRight(before, " "))
+			before, at = t.indent+"    ", len(t.indent)+4
 		}
-		b.WriteString(strings.TrimRight(line+part, " ") + "\n")
+		last = strings.ReplaceAll(terminal.Wrap(last, t.width-at), "\n", "\n"+strings.Repeat(" ", at))
 	}
+	fmt.Fprintln(b, strings.TrimRight(before+last, " "))
 }
 
 // orNone joins texts, or returns <none> as kubectl does.

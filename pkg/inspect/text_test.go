@@ -15,7 +15,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
 )
@@ -43,7 +43,7 @@ func load(t *testing.T) map[string]*cases.Case {
 
 // of returns a Reader of a case.
 func of(c *cases.Case) *Local {
-	return &Local{state: &view.State{Snapshot: c.Snapshot, Plan: c.Plan(), Now: time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)}}
+	return &Local{state: &status.State{Snapshot: c.Snapshot, Plan: c.Plan(), Now: time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)}}
 }
 
 // write prints the list, every Service and every packet of a case.
@@ -51,7 +51,7 @@ func write(t *testing.T, c *cases.Case, p Printer) string {
 	t.Helper()
 	var out bytes.Buffer
 	r := of(c)
-	list, err := r.Services(t.Context(), Query{})
+	list, err := r.Services(t.Context(), status.Filter{}, false)
 	must(t, err)
 	fmt.Fprintln(&out, "$ kube-proxy service list -A")
 	p.Namespaces = true
@@ -64,7 +64,7 @@ func write(t *testing.T, c *cases.Case, p Printer) string {
 		must(t, p.PrintService(&out, full, nil))
 	}
 	for _, packet := range c.Packets {
-		connection := Connection{From: cases.Address(packet.From, cluster.FamilyOf(packet.To.Addr())).String(), To: packet.To.String() + "/" + packet.Protocol.String()}
+		connection := status.Question{From: cases.Address(packet.From, cluster.FamilyOf(packet.To.Addr())).String(), To: packet.To.String() + "/" + packet.Protocol.String()}
 		fmt.Fprintf(&out, "\n$ kube-proxy explain --from %s --to %s\n", connection.From, connection.To)
 		explanation, err := r.Explain(t.Context(), connection)
 		must(t, err)

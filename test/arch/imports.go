@@ -25,11 +25,8 @@ var rows = []row{
 	{"pkg/apis/config/...", []string{"pkg/yamldoc", "pkg/logonce", "pkg/userfile"}},
 	{"pkg/apis/status/...", nil},
 	{"pkg/features/...", nil},
-	{"pkg/check/rehearsal", []string{"pkg/check", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend"}},
-	{"pkg/check/machine", []string{"pkg/check", "pkg/kernel/..."}},
-	{"pkg/check/api", []string{"pkg/check", "pkg/apiclient", "pkg/proxy/cluster"}},
-	{"pkg/check/...", []string{"pkg/apis/status/...", "pkg/proxy/cluster", "pkg/proxy/backend"}},
-	{"pkg/findings/...", []string{"pkg/apiclient", "pkg/yamldoc", "pkg/userfile", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source/defaults", "pkg/terminal"}},
+	{"pkg/check", []string{"pkg/apis/status/...", "pkg/apiclient", "pkg/kernel/...", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend"}},
+	{"pkg/findings", []string{"pkg/apiclient", "pkg/apis/status/...", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source", "pkg/proxy/source/manifests", "pkg/terminal"}},
 
 	// The reader of YAML documents and the lines of their fields, independent of their content.
 	{"pkg/yamldoc", nil},
@@ -46,10 +43,9 @@ var rows = []row{
 	// The two ends: doors import no other package of ours except the client of nf_tables, sources fill a snapshot.
 	{"pkg/kernel/internal/...", nil},
 	{"pkg/kernel/nf", []string{"pkg/kernel/cputime", "pkg/kernel/internal/netlink"}},
-	{"pkg/kernel/*/...", []string{"pkg/kernel/internal/...", "pkg/kernel/nf"}},
-	{"pkg/proxy/source", []string{"pkg/proxy/cluster"}},
-	{"pkg/proxy/source/defaults", nil},
-	{"pkg/proxy/source/manifests/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/proxy/source/defaults", "pkg/yamldoc", "pkg/logonce", "pkg/userfile"}},
+	{"pkg/kernel/*/...", []string{"pkg/kernel/internal/...", "pkg/kernel/nf/..."}},
+	{"pkg/proxy/source", []string{"pkg/proxy/cluster", "pkg/logonce"}},
+	{"pkg/proxy/source/manifests/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/yamldoc", "pkg/logonce", "pkg/userfile"}},
 	{"pkg/proxy/source/apiserver/...", []string{"pkg/apiclient", "pkg/proxy/cluster", "pkg/proxy/source", "pkg/logonce"}},
 	{"pkg/proxy/source/*/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/logonce"}},
 
@@ -73,7 +69,7 @@ var rows = []row{
 	{"pkg/proxy/standby/...", []string{"pkg/kernel/netlock"}},
 
 	// The common part of observers that serve HTTP.
-	{"pkg/proxy/serve/...", []string{"pkg/logonce"}},
+	{"pkg/proxy/serve/...", []string{"pkg/apis/status/...", "pkg/logonce"}},
 
 	// The observers: they import the types that the loop passes to them, and at most their own door.
 	{"pkg/proxy/health/...", observed},
@@ -86,18 +82,22 @@ var rows = []row{
 	{"pkg/proxy/contest/...", observed},
 	{"pkg/proxy/refusals/...", observed},
 	{"pkg/proxy/rivals/...", observed},
-	{"pkg/proxy/view/...", append([]string{"pkg/apis/status/..."}, observed...)},
+	{"pkg/proxy/view/...", append([]string{"pkg/apis/status/...", "pkg/status"}, observed...)},
 
 	// The status page of a running proxy.
-	{"pkg/proxy/page/...", []string{"pkg/apis/status/...", "pkg/inspect", "pkg/proxy", "pkg/proxy/view", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend"}},
+	{"pkg/proxy/page/...", append([]string{"pkg/apis/status/...", "pkg/status", "pkg/proxy/view"}, observed...)},
 
 	// The loop: it imports no backend, door or observer, and only the common part of the sources.
 	{"pkg/proxy", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/proxy/source", "pkg/logonce"}},
 
+	// What a proxy does with a plan, as objects and in words: the server of a running proxy and the commands import it, and neither
+	// imports the other.
+	{"pkg/status", []string{"pkg/apis/status/...", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend"}},
+
 	// The readers of a running proxy, or of objects without one, for the commands.
 	{"pkg/inspect/pods", []string{"pkg/apiclient"}},
-	{"pkg/inspect/packets", []string{"pkg/apis/status/...", "pkg/inspect", "pkg/kernel/nft/trace/...", "pkg/proxy/view"}},
-	{"pkg/inspect/...", []string{"pkg/apis/status/...", "pkg/proxy/view", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source", "pkg/terminal"}},
+	{"pkg/inspect/packets", []string{"pkg/apis/status/...", "pkg/inspect", "pkg/kernel/nft/trace/...", "pkg/status"}},
+	{"pkg/inspect/...", []string{"pkg/apis/status/...", "pkg/status", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source", "pkg/terminal"}},
 
 	// How texts are shown on a terminal.
 	{"pkg/terminal", nil},

@@ -12,8 +12,23 @@ import (
 	"strings"
 )
 
+// tree is the syntax of a module and of the modules nested in it, and what is bad in it.
+type tree struct {
+	module string
+	fset   *token.FileSet
+	files  []*file
+	found  []string
+}
+
+// file is a Go file that is not generated.
+type file struct {
+	name, dir string // relative to the root, with slashes
+	test      bool
+	syntax    *ast.File
+}
+
 // rules are applied to each file that is not generated.
-var rules = []func(*tree, *file){(*tree).imports, (*tree).length, (*tree).modes, (*tree).kernelTests, (*tree).subtests}
+var rules = []func(*tree, *file){(*tree).imports, (*tree).length, (*tree).interfaces, (*tree).modes, (*tree).kernelTests, (*tree).subtests}
 
 // imports applies the table of imports.go.
 func (t *tree) imports(f *file) {
@@ -39,6 +54,31 @@ func (t *tree) length(f *file) {
 	if n := t.fset.File(f.syntax.Pos()).LineCount(); n > budget {
 		t.bad(f.syntax.Package, "the file has %d lines, at most %d are allowed: split it by subject", n, budget)
 	}
+}
+
+// interfaces finds methods of exported interfaces without a comment. One comment is enough for methods in consecutive lines, for which
+// revive would want one each.
+func (t *tree) interfaces(f *file) {
+	ast.Inspect(f.syntax, func(n ast.Node) bool {
+		spec, ok := n.(*ast.TypeSpec)
+		if !ok || !spec.Name.IsExported() || f.test {
+			return true
+		}
+		typ, ok := spec.Type.(*ast.InterfaceType)
+		if !ok {
+			return true
+		}
+		documented, last := false, 0
+		for _, method := range typ.Methods.List {
+			line := t.fset.Position(method.Pos()).Line
+			documented = method.Doc != nil || method.Comment != nil || documented && line == last+1
+			last = t.fset.Position(method.End()).Line
+			if len(method.Names) > 0 && method.Names[0].IsExported() && !documented {
+				t.bad(method.Pos(), "%s.%s has no comment", spec.Name.Name, method.Names[0].Name)
+			}
+		}
+		return true
+	})
 }
 
 // modeUsers are the places that may name a proxy mode; everything else must work with any backend.
@@ -141,21 +181,6 @@ func isSubtest(e ast.Expr) bool {
 func importPath(spec *ast.ImportSpec) string {
 	s, _ := strconv.Unquote(spec.Path.Value)
 	return s
-}
-
-// tree is the syntax of a module and of the modules nested in it, and what is bad in it.
-type tree struct {
-	module string
-	fset   *token.FileSet
-	files  []*file
-	found  []string
-}
-
-// file is a Go file that is not generated.
-type file struct {
-	name, dir string // relative to the root, with slashes
-	test      bool
-	syntax    *ast.File
 }
 
 func (t *tree) bad(pos token.Pos, format string, args ...any) {

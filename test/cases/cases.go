@@ -232,7 +232,7 @@ func (c *Case) read() error {
 
 // parse parses manifests. It returns an error if an object is invalid or of a kind that is not served.
 func parse(name string, data []byte) ([]runtime.Object, error) {
-	file := manifests.Parse(name, data)
+	file := manifests.Parse(name, data, false)
 	if file.Err == nil && len(file.Ignored) > 0 {
 		return nil, fmt.Errorf("%s: kinds that are not served: %v", name, file.Ignored)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
@@ -27,8 +27,8 @@ func TestExplainAgreesWithCases(t *testing.T) {
 	for mode, renderer := range map[string]backend.Renderer{"nftables": nftables.Mode{}, "iptables": iptables.Mode{}} {
 		asked, except := 0, 0
 		for _, c := range load(t) {
-			s := &view.State{Snapshot: c.Snapshot, Plan: c.Plan()}
-			s.Rules = view.Rules{Mode: mode, Renderers: map[string]backend.Renderer{mode: renderer}}
+			s := &status.State{Snapshot: c.Snapshot, Plan: c.Plan()}
+			s.Rules = status.Rules{Mode: mode, Renderers: map[string]backend.Renderer{mode: renderer}}
 			for _, packet := range c.Packets {
 				explained(t, s, c, packet.By(mode))
 				asked++
@@ -42,13 +42,13 @@ func TestExplainAgreesWithCases(t *testing.T) {
 }
 
 // explained compares the explanation with a packet of a case.
-func explained(t *testing.T, s *view.State, c *Case, packet Packet) {
+func explained(t *testing.T, s *status.State, c *Case, packet Packet) {
 	t.Helper()
 	from := Address(packet.From, cluster.FamilyOf(packet.To.Addr())).String()
 	if packet.From == Node {
-		from = view.FromNode
+		from = status.FromNode
 	}
-	question := view.Question{From: from, To: packet.To.String() + "/" + packet.Protocol.String()}
+	question := status.Question{From: from, To: packet.To.String() + "/" + packet.Protocol.String()}
 	if s.Plan.Node.LocalTraffic.Interface != "" {
 		question.Interface = Arrives(packet.From)
 	}
@@ -89,24 +89,24 @@ func TestExplainOnLocalhost(t *testing.T) {
 	node := *of.Node
 	node.Interfaces = []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1"), netip.MustParseAddr("172.18.0.11"), netip.MustParseAddr("fd00::1")}
 	of.Node = &node
-	s := &view.State{Snapshot: of, Plan: plan.Compute(of, &plan.Options{NodePorts: plan.NodePortAddresses{Loopback: true}}, nil),
-		Rules: view.Rules{Mode: "iptables", Renderers: map[string]backend.Renderer{"iptables": iptables.Mode{}}}}
+	s := &status.State{Snapshot: of, Plan: plan.Compute(of, &plan.Options{NodePorts: plan.NodePortAddresses{Loopback: true}}, nil),
+		Rules: status.Rules{Mode: "iptables", Renderers: map[string]backend.Renderer{"iptables": iptables.Mode{}}}}
 	for to, want := range map[string]string{
 		"127.0.0.1:30080": v1alpha1.VerdictBalance, "127.0.0.2:30080": v1alpha1.VerdictBalance, "127.0.0.2:30081": v1alpha1.VerdictPass,
 		"[::1]:30080": v1alpha1.VerdictPass, "172.18.0.11:30080": v1alpha1.VerdictBalance,
 	} {
-		if got, err := s.Explain(view.Question{From: view.FromNode, To: to}); err != nil || got.Verdict != want {
+		if got, err := s.Explain(status.Question{From: status.FromNode, To: to}); err != nil || got.Verdict != want {
 			t.Errorf("%s: %+v, %v; want %s", to, got, err, want)
 		}
 	}
 	s.Plan = plan.Compute(of, &plan.Options{Localhost: plan.Localhost{Reject: true, Forwarded: []cluster.Family{cluster.IPv4}}}, nil)
-	s.Rules = view.Rules{Mode: "nftables", Renderers: map[string]backend.Renderer{"nftables": nftables.Mode{}}}
+	s.Rules = status.Rules{Mode: "nftables", Renderers: map[string]backend.Renderer{"nftables": nftables.Mode{}}}
 	for to, want := range map[string]string{
 		"127.0.0.1:30080": "kube-proxy itself listens there, and forwards connections to an endpoint",
 		"127.0.0.1:30081": "it is not for a Service", "127.0.0.1:30080/udp": "it is not for a Service",
 		"127.0.0.2:30080": "it is not for a Service", "[::1]:30080": "the node port is not served on localhost",
 	} {
-		if got, err := s.Explain(view.Question{From: view.FromNode, To: to}); err != nil || got.Reason != want {
+		if got, err := s.Explain(status.Question{From: status.FromNode, To: to}); err != nil || got.Reason != want {
 			t.Errorf("%s: %+v, %v; want %s", to, got, err, want)
 		}
 	}
@@ -131,15 +131,15 @@ func TestExplainReceived(t *testing.T) {
 			if cidr != "" {
 				of.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix(cidr)}
 			}
-			s := &view.State{Snapshot: of, Plan: plan.Compute(of, &plan.Options{LocalTraffic: pods, NodePorts: plan.NodePortAddresses{Loopback: true}}, nil),
-				Rules: view.Rules{Mode: mode, Renderers: map[string]backend.Renderer{mode: renderer}}}
+			s := &status.State{Snapshot: of, Plan: plan.Compute(of, &plan.Options{LocalTraffic: pods, NodePorts: plan.NodePortAddresses{Loopback: true}}, nil),
+				Rules: status.Rules{Mode: mode, Renderers: map[string]backend.Renderer{mode: renderer}}}
 			if mode == "nftables" {
 				forged = v1alpha1.VerdictDrop
 			}
-			for question, want := range map[view.Question]string{
+			for question, want := range map[status.Question]string{
 				{From: "172.18.0.100", To: "127.0.0.1:30080"}:   v1alpha1.VerdictDrop,
 				{From: "10.244.1.3", To: "127.0.0.1:7000"}:      v1alpha1.VerdictDrop,
-				{From: view.FromNode, To: "127.0.0.1:30080"}:    v1alpha1.VerdictBalance,
+				{From: status.FromNode, To: "127.0.0.1:30080"}:  v1alpha1.VerdictBalance,
 				{From: "10.96.0.10", To: "10.96.0.10:80"}:       forged,
 				{From: "10.244.1.3", To: "10.96.0.10:80"}:       v1alpha1.VerdictBalance,
 				{From: "172.18.0.100", To: "172.18.0.11:30080"}: v1alpha1.VerdictBalance,

@@ -204,9 +204,8 @@ func (w *world) install() {
 		config.Name += "-" + mode
 		config.Data["kubeconfig.conf"] = strings.Replace(config.Data["kubeconfig.conf"], "https://control-plane.example:6443",
 			"https://"+netip.AddrPortFrom(w.lab.Gateway.IPv4, 6443).String(), 1)
-		// The pods of both families. The number of tracked connections is the machine's, and a lab must not change it.
-		config.Data["config.conf"] = strings.Replace(config.Data["config.conf"], "[10.244.0.0/16]", `[10.244.0.0/16, "fd00:10:244::/48"]`, 1) +
-			"linux: {conntrack: {maxPerCore: 0}}\n"
+		// The pods of both families.
+		config.Data["config.conf"] = strings.Replace(config.Data["config.conf"], "[10.244.0.0/16]", `[10.244.0.0/16, "fd00:10:244::/48"]`, 1)
 		// The version that Kubernetes' own proxy reads.
 		config.Data["config-v1alpha1.conf"] = fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
@@ -214,7 +213,6 @@ mode: %s
 clientConnection: {kubeconfig: /var/lib/kube-proxy/kubeconfig.conf}
 detectLocalMode: ClusterCIDR
 clusterCIDR: 10.244.0.0/16,fd00:10:244::/48
-conntrack: {maxPerCore: 0}
 `, mode)
 		_, err = w.client.CoreV1().ConfigMaps(namespace).Create(ctx, &config, metav1.CreateOptions{})
 		w.must(err)

@@ -147,7 +147,7 @@ func TestExamples(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		file := source.Parse(path, data)
+		file := source.Parse(path, data, false)
 		if file.Err != nil || len(file.Objects) != 3 || file.Ignored != nil {
 			t.Errorf("%s: %d objects of 3 (a Service and two EndpointSlices), %v", path, len(file.Objects), file.Err)
 		}
@@ -155,7 +155,7 @@ func TestExamples(t *testing.T) {
 			t.Errorf("the README of the examples does not mention %s", path)
 		}
 	}
-	if file := source.Parse("more", []byte(manifests("more", 300, "10.98", "fd00:10:98:"))); file.Err != nil {
+	if file := source.Parse("more", []byte(manifests("more", 300, "10.98", "fd00:10:98:")), false); file.Err != nil {
 		t.Error(file.Err)
 	}
 }

@@ -17,12 +17,13 @@ import (
 func elsewhere() map[string]string {
 	const kubelet = "the lab has no kubelet, and so no pods"
 	return map[string]string{
-		"make image":                             "TestImage of build/image runs it",
-		"ctr ":                                   "there is no container engine",
-		"kind ":                                  "there is no container engine",
-		"kops ":                                  "there is no cluster of kops",
-		"aws ":                                   "there is no account",
-		"kubeadm ":                               "it needs a control plane made by kubeadm",
+		"make image": "TestImage of build/image runs it",
+		"ctr ":       "there is no container engine",
+		"kind ":      "there is no container engine",
+		"kops ":      "there is no cluster of kops",
+		"aws ":       "there is no account",
+		"kubeadm ":   "it needs a control plane made by kubeadm",
+		"kubectl -n kube-system get configmap kubeadm-config": "it needs a control plane made by kubeadm",
 		"helm ":                                  "the chart's own tests render it with Helm's library",
 		"systemctl ":                             "k3s is not installed",
 		"printf 'dis":                            "k3s is not installed",

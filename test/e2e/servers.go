@@ -13,7 +13,7 @@ import (
 // server is a program of the module in the folder servers.
 type server struct {
 	name, module, main string
-	// ldflags returns the linker flags for a version such as v1.36.3.
+	// ldflags returns the linker flags for a version such as v1.37.2.
 	ldflags func(version string) string
 }
 

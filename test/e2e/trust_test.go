@@ -184,16 +184,16 @@ func auditCluster(w *world) {
 		code, out, errs := run()
 		var report struct {
 			Services, Nodes int
-			Findings        []struct{ Check, Name, Message, Manifest string }
+			Findings        []struct{ Code, Name, Message, Manifest string }
 		}
 		if code != 1 || json.Unmarshal([]byte(out), &report) != nil {
 			return fmt.Sprintf("exit code %d, %s\n%s", code, out, errs)
 		}
-		if len(report.Findings) != 2 || report.Findings[0].Check != "ExternalIPs" || report.Findings[1].Check != "ExternalIPCapture" ||
-			report.Findings[0].Name != "outside" || report.Services != 2 || report.Nodes != 1 {
+		if len(report.Findings) != 2 || report.Findings[0].Code != "ExternalIPCapture" || report.Findings[1].Code != "ExternalIPs" ||
+			report.Findings[1].Name != "outside" || report.Services != 2 || report.Nodes != 1 {
 			w.t.Errorf("the report is %+v", report)
 		}
-		w.replace(report.Findings[0].Manifest)
+		w.replace(report.Findings[1].Manifest)
 		return ""
 	})
 	if code, out, errs := run(); code != 0 || strings.Contains(out, "ExternalIP") {

@@ -175,7 +175,6 @@ func (w *world) startWith(kubeconfig string, flags ...string) {
 	defer log.Close() // the process has its own file descriptor
 	command := w.lab.Node1.Command(w.binary, append([]string{"--kubeconfig=" + kubeconfig, "--hostname-override=" + w.lab.Node1.Name,
 		"--proxy-mode=nftables", "--cluster-cidr=10.244.0.0/16,fd00:10:244::/48",
-		"--conntrack-max-per-core=0", // the conntrack limit applies to the whole machine
 		"--healthz-bind-address=" + healthz, "--metrics-bind-address=" + metricsAddress, "-v=2"}, flags...)...)
 	command.Stdout, command.Stderr = log, log
 	w.must(command.Start())

@@ -36,7 +36,7 @@ func killAfter(t *testing.T, create func() machine, syncs, after int) bool {
 	t.Helper()
 	m, cluster := create(), clusters.NewRandom(5, 12)
 	for range syncs {
-		program(t, m.open(nil), cluster.Step())
+		program(t, m.open(t, nil), cluster.Step())
 	}
 	before := m.dump()
 	wanted := cluster.Step()
@@ -45,14 +45,14 @@ func killAfter(t *testing.T, create func() machine, syncs, after int) bool {
 	}
 	dying := killed(after)
 	failed := false
-	for _, r := range m.open(dying).Sync(t.Context(), wanted) {
+	for _, r := range m.open(t, dying).Sync(t.Context(), wanted) {
 		if r.Err != nil && !errors.Is(r.Err, errKilled) {
 			t.Fatalf("killed after %d operations: %v", after, r.Err)
 		}
 		failed = failed || r.Err != nil
 	}
 	between := lines(m.dump())
-	program(t, m.open(nil), wanted)
+	program(t, m.open(t, nil), wanted)
 	done := m.dump()
 	for line := range lines(done) {
 		if lines(before)[line] && !between[line] {
@@ -60,7 +60,7 @@ func killAfter(t *testing.T, create func() machine, syncs, after int) bool {
 		}
 	}
 	fresh := create()
-	program(t, fresh.open(nil), cluster.FromScratch())
+	program(t, fresh.open(t, nil), cluster.FromScratch())
 	if got, want := timeless(done), timeless(fresh.dump()); got != want {
 		t.Errorf("killed after %d operations: differs from a fresh machine:\n%s", after, strings.Join(clusters.ChangedLines(want, got), "\n"))
 	}

@@ -82,7 +82,7 @@ func start(t *testing.T, m machine) *loop {
 	t.Helper()
 	l := &loop{t: t, m: m, fail: newFailing(7), builder: cluster.NewBuilder("node"), options: &plan.Options{}}
 	l.checker = health.NewChecker(health.Config{Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, SyncPeriod: syncPeriod, Clock: clock.RealClock{}})
-	quarantined := newQuarantined(m, l.fail)
+	quarantined := newQuarantined(t, m, l.fail)
 	p := proxy.New(proxy.Config{
 		Sources: []source.Source{complete{}}, Builder: l.builder, Backend: quarantined, Plan: l.options,
 		Observers: []proxy.Observer{l, l.checker}, MinSyncPeriod: time.Second, SyncPeriod: syncPeriod, CheckPeriod: 250 * time.Millisecond,
@@ -144,7 +144,7 @@ func (l *loop) right() {
 		}
 	}
 	now := plan.Compute(l.builder.Snapshot(), l.options, nil)
-	for _, result := range l.m.open(nil).Sync(context.Background(), now) {
+	for _, result := range l.m.open(l.t, nil).Sync(context.Background(), now) {
 		if result.Err != nil || result.Elements+result.Rules > 0 {
 			l.t.Errorf("%s: a restart writes %d elements and %d rules, error %v", result.Family, result.Elements, result.Rules, result.Err)
 		}

@@ -25,7 +25,7 @@ func TestRefused(t *testing.T) {
 			eachMachine(t, func(t *testing.T, m machine) {
 				m.refuse(anonymous, endpointOf(33), endpointOf(300))
 				c := clusters.NewSized(many, 1)
-				b := open(m)
+				b := open(t, m)
 				result := program(t, b, c.Plan())
 				all, of := served(m, 33)
 				if !slices.Equal(ports(result), want) || all != many-2 || of != 0 || result.Refused[0].Kept {
@@ -49,7 +49,7 @@ func TestRefused(t *testing.T) {
 				}
 
 				m.refuse(false)
-				result = program(t, open(m), c.Plan())
+				result = program(t, open(t, m), c.Plan())
 				if all, _ = served(m, 5); len(result.Refused) > 0 || all != many {
 					t.Errorf("after a restart, without refusals: quarantined %v, %d endpoints", ports(result), all)
 				}
@@ -62,7 +62,7 @@ func TestRefused(t *testing.T) {
 func TestEarlierRulesStay(t *testing.T) {
 	eachMachine(t, func(t *testing.T, m machine) {
 		c := clusters.NewSized(20, 1)
-		b := open(m)
+		b := open(t, m)
 		program(t, b, c.Plan())
 		added := netip.AddrPortFrom(endpointOf(7).Addr().Next(), 8080)
 		m.refuse(false, added)
@@ -92,7 +92,7 @@ func TestEarlierAddressMoved(t *testing.T) {
 			}
 			moved := netip.MustParseAddr("203.0.113.1")
 			set(7, 1, moved)
-			b := open(m)
+			b := open(t, m)
 			program(t, b, c.Plan())
 
 			second := func(number int) netip.AddrPort { return netip.AddrPortFrom(endpointOf(number).Addr().Next(), 8080) }
@@ -122,7 +122,7 @@ func TestEverythingRefused(t *testing.T) {
 	eachMachine(t, func(t *testing.T, m machine) {
 		c := clusters.NewSized(100, 1)
 		fail := newFailing(1)
-		b := newQuarantined(m, fail)
+		b := newQuarantined(t, m, fail)
 		fail.set(1, false, unix.EEXIST)
 		results := b.Sync(t.Context(), c.Plan())
 		if len(results[0].Refused) > 0 || results[0].Err == nil {
@@ -153,7 +153,7 @@ func TestNothingWritten(t *testing.T) {
 				}
 			}
 			c := clusters.NewSized(20, 1)
-			b := open(m)
+			b := open(t, m)
 			program(t, b, c.Plan())
 			refuse(true)
 			c.Set(7, 2)
@@ -201,7 +201,7 @@ func TestMisleadingLines(t *testing.T) {
 					return refused
 				})
 				c := clusters.NewSized(100, 1)
-				result := program(t, open(m), c.Plan())
+				result := program(t, open(t, m), c.Plan())
 				if all, _ := served(m, 0); !slices.Equal(ports(result), test.want) || all != 100-len(test.want) {
 					t.Errorf("quarantined %+v, %d endpoints served; want %v and %d", result.Refused, all, test.want, 100-len(test.want))
 				}

@@ -28,8 +28,8 @@ const mark = 0x4000
 
 // machine is the fake kernel of one mode, in both families.
 type machine interface {
-	// open returns a new backend on the doors; wrap, if it is not nil, is applied to each.
-	open(fail *failing) backend.Backend
+	// open returns a new backend on the doors, whose notices end with the test; wrap, if it is not nil, is applied to each.
+	open(t testing.TB, fail *failing) backend.Backend
 	// refuse has the rules with these endpoints refused; anonymously if the kernel does not name them.
 	refuse(anonymous bool, endpoints ...netip.AddrPort)
 	// dump returns the rules, writes the number of writes so far.
@@ -60,12 +60,14 @@ func newNFT() nftMachine {
 	return nftMachine{v4, nfttest.New(knftables.IPv6Family, nftables.TableName).Beside(v4)}
 }
 
-func (m nftMachine) open(fail *failing) backend.Backend {
+func (m nftMachine) open(t testing.TB, fail *failing) backend.Backend {
 	var tables []nft.Table
 	for _, fake := range m {
 		tables = append(tables, fail.table(fake))
 	}
-	return nftables.New(nftables.Options{Mark: mark}, m[0].Notices(), tables, tables)
+	watch := m[0].Watch()
+	t.Cleanup(func() { _ = watch.Close() })
+	return nftables.New(nftables.Options{Mark: mark}, watch, tables, tables)
 }
 
 func (m nftMachine) refuse(anonymous bool, endpoints ...netip.AddrPort) {
@@ -98,12 +100,14 @@ func (noSettings) Read(name string) (string, error) { return "", fmt.Errorf("no 
 
 func (noSettings) Write(name, _ string) error { return fmt.Errorf("no setting %s", name) }
 
-func (m iptMachine) open(fail *failing) backend.Backend {
+func (m iptMachine) open(t testing.TB, fail *failing) backend.Backend {
 	var doors []ipt.Tables
 	for _, fake := range m {
 		doors = append(doors, fail.tables(fake))
 	}
-	return iptables.New(iptables.Options{Mark: mark}, noSettings{}, ipttest.NewNotices(m...), doors...)
+	notices := ipttest.NewNotices(m...)
+	t.Cleanup(func() { _ = notices.Close() })
+	return iptables.New(iptables.Options{Mark: mark}, noSettings{}, notices, doors...)
 }
 
 func (m iptMachine) refuse(anonymous bool, endpoints ...netip.AddrPort) {
@@ -158,12 +162,12 @@ func served(m machine, number int) (all, of int) {
 }
 
 // newQuarantined returns a backend with a quarantine, on doors that fail.
-func newQuarantined(m machine, fail *failing) *quarantine.Backend {
-	return quarantine.New(m.open(fail))
+func newQuarantined(t testing.TB, m machine, fail *failing) *quarantine.Backend {
+	return quarantine.New(m.open(t, fail))
 }
 
 // open returns a backend with a quarantine.
-func open(m machine) *quarantine.Backend { return quarantine.New(m.open(nil)) }
+func open(t testing.TB, m machine) *quarantine.Backend { return quarantine.New(m.open(t, nil)) }
 
 // program syncs, and returns the result in IPv4.
 func program(t *testing.T, b backend.Backend, p *plan.Plan) backend.Result {

@@ -79,7 +79,7 @@ func TestKernelNotGranted(t *testing.T) {
 			at.Volumes["xtables-lock"] = lock
 			// The init container writes a setting of connection tracking that belongs to the network namespace.
 			timeouts := map[bool]string{true: "23h", false: "0s"}[test.init]
-			text := config.Data["config.conf"] + fmt.Sprintf("linux: {conntrack: {maxPerCore: 0, tcpEstablishedTimeout: %s, tcpCloseWaitTimeout: 0s}}\n", timeouts)
+			text := config.Data["config.conf"] + fmt.Sprintf("\nlinux: {conntrack: {tcpEstablishedTimeout: %s, tcpCloseWaitTimeout: 0s}}\n", timeouts)
 			for name, body := range map[string]string{lock: "", filepath.Join(at.Volumes["config"], "config.conf"): text} {
 				if err := os.WriteFile(name, []byte(body), 0o600); err != nil {
 					t.Fatal(err)

@@ -128,10 +128,9 @@ func start(t *testing.T, bench *backendtest.Bench, set *appsv1.DaemonSet, config
 			t.Fatal(err)
 		}
 	}
-	// The pods of both families, and node ports on the node's primary addresses in both modes, as the cases expect. The
-	// number of tracked connections is the machine's, and a lab must not change it.
+	// The pods of both families, and node ports on the node's primary addresses in both modes, as the cases expect.
 	text := strings.Replace(config.Data["config.conf"], "[10.244.0.0/16]", `[10.244.0.0/16, "fd00:10:244::/48"]`, 1) +
-		"nodePortAddresses: [primary]\nlinux: {conntrack: {maxPerCore: 0}}\n"
+		"\nnodePortAddresses: [primary]\n"
 	for name, body := range map[string]string{
 		"config/config.conf": text, "config/kubeconfig.conf": config.Data["kubeconfig.conf"], "lock": "", "objects/node.yaml": node,
 	} {

@@ -74,7 +74,7 @@ func TestKernelInitOnlyChecks(t *testing.T) {
 			t.Parallel()
 			r, _ := newTrial(t)
 			command := r.lab.Node1.Command(r.program, "--init-only", "--proxy-mode", mode, "--hostname-override", "node1",
-				"--conntrack-max-per-core", "0", "--conntrack-tcp-timeout-established", "0s", "--conntrack-tcp-timeout-close-wait", "0s")
+				"--conntrack-tcp-timeout-established", "0s", "--conntrack-tcp-timeout-close-wait", "0s")
 			command.Env = append(os.Environ(), "PATH="+t.TempDir())
 			if out, err := command.CombinedOutput(); err == nil || !strings.Contains(string(out), words) {
 				t.Errorf("--init-only: %v, want an error and %q in its output:\n%s", err, words, out)

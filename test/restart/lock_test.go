@@ -136,8 +136,7 @@ func TestKernelSecondProxy(t *testing.T) {
 			if out, err := r.cleanup(); exitCode(err) != 1 || !strings.Contains(out, fmt.Sprintf("process %d", first.Process.Pid)) {
 				t.Errorf("--cleanup beside a proxy: %v: %s", err, out)
 			}
-			prepare := r.lab.Node1.Command(r.program, "--init-only", "--proxy-mode", modes[1], "--hostname-override", "node1",
-				"--conntrack-max-per-core", "0") // no namespace may set the machine's
+			prepare := r.lab.Node1.Command(r.program, "--init-only", "--proxy-mode", modes[1], "--hostname-override", "node1")
 			if out, err := prepare.CombinedOutput(); err != nil {
 				t.Errorf("--init-only beside a proxy: %v: %s", err, out)
 			}

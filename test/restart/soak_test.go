@@ -54,7 +54,7 @@ func TestKernelSoak(t *testing.T) {
 
 func soak(t *testing.T, mode string, duration time.Duration) {
 	r, probes := newTrial(t)
-	r.args = []string{"--profiling", "--iptables-min-sync-period", "100ms", "--conntrack-max-per-core", "0"}
+	r.args = []string{"--profiling", "--iptables-min-sync-period", "100ms"}
 	for _, timeout := range []string{"nf_conntrack_udp_timeout", "nf_conntrack_udp_timeout_stream"} { // flows end when they are deleted
 		if err := r.lab.Node1.SetSysctl("netfilter/"+timeout, "300"); err != nil {
 			t.Fatal(err)

@@ -9,29 +9,41 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"k8s.io/component-base/term"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	"github.com/seed-11a05479/kube-proxy/pkg/findings"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
-// analyzeOptions are the flags of "kube-proxy analyze".
-type analyzeOptions struct {
-	from          objectsFrom
-	configFile    string
-	namespaces    []string
-	allNamespaces bool
-	groups, skip  []string
-	failOn        string
-	output        string
-	checkOutput   func() error
-}
+// The exit codes of "kube-proxy analyze" and "kube-proxy audit".
+const (
+	exitFindings   = 1
+	exitUnreadable = 2
+)
 
 // failNever is a value of --fail-on.
 const failNever = "never"
 
+// analyzeOptions are the flags of "kube-proxy analyze" and "kube-proxy audit".
+type analyzeOptions struct {
+	kubeconfig, context string
+	manifests           string
+	configFile          string
+	toMode              string
+	namespaces          []string
+	allNamespaces       bool
+	groups, skip        []string
+	failOn              string
+	output              string
+	checkOutput         func() error
+}
+
 func newAnalyzeCommand() *cobra.Command {
-	opts := &analyzeOptions{from: objectsFrom{userAgent: "kube-proxy-analyze"}}
 	command := &cobra.Command{
 		Use:   "analyze [--kubeconfig FILE | --manifests DIR] [-n NAMESPACE] [--skip CODES]",
 		Short: "Find Services and EndpointSlices that do not work or may not be intended",
@@ -49,20 +61,53 @@ could be read.`,
 		Example: `  kube-proxy analyze
   kube-proxy analyze -n shop --fail-on error -o json
   kubectl get services,endpointslices,nodes -A -o yaml | kube-proxy analyze --manifests -`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runAnalyze(cmd, opts) },
 	}
+	return addAnalysis(command, findings.Warning, findings.Endpoints, findings.Addresses, findings.Nodes)
+}
+
+func newAuditCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use:   "audit [--kubeconfig FILE | --manifests DIR] [--config FILE] [--to-mode MODE]",
+		Short: "Find Services and Nodes that use unsupported or deprecated features",
+		Long: `"kube-proxy analyze" with other defaults: the group upgrade, and an exit code that any finding changes. It reads every Service
+and Node of a cluster, or of manifests, and finds
+
+  external IPs, which are not served unless a feature gate allows them, and what to write instead;
+  spec.loadBalancerIP that no controller acknowledged;
+  node ports that a change of the proxy mode moves to other addresses (--to-mode, or --config with mode ipvs);
+  nodes whose kubelet reports a kube-proxy version, which it cannot know;
+  deprecated or unsupported settings of a configuration file (--config).
+
+It only lists Services and Nodes: build/manifests/audit-role.yaml grants the rights that it needs.
+
+Exits with 0 if nothing was found, with 1 if there are findings, and with 2 if not everything could be read. A manifest with
+an object that cannot be read is audited without that object.`,
+		Example: `  kube-proxy audit
+  kube-proxy audit --kubeconfig ~/.kube/config --config /var/lib/kube-proxy/config.conf --to-mode nftables -o json
+  kube-proxy audit -o manifests > instead.yaml
+  kubectl get services,nodes -A -o yaml | kube-proxy audit --manifests -`,
+	}
+	return addAnalysis(command, findings.Info, findings.Upgrade)
+}
+
+// addAnalysis makes a command one that analyzes, with the defaults of --fail-on and --group.
+func addAnalysis(command *cobra.Command, failOn findings.Severity, groups ...findings.Group) *cobra.Command {
+	opts := &analyzeOptions{}
+	command.Args = noArgs
+	command.RunE = func(cmd *cobra.Command, _ []string) error { return opts.run(cmd) }
 	flags := command.Flags()
-	opts.from.addFlags(command)
-	flags.StringVar(&opts.configFile, "config", "", "configuration `file` of the proxy; also a ConfigMap with one.")
+	flags.StringVar(&opts.kubeconfig, "kubeconfig", "", "kubeconfig `file`. By default as kubectl finds it, or a pod's service account.")
+	flags.StringVar(&opts.context, "context", "", "`name` of the kubeconfig's context to use.")
+	flags.StringVar(&opts.manifests, "manifests", "", "`directory` of manifests, or one file, to read instead of a cluster; - is standard input. Other kinds of objects are ignored.")
+	flags.StringVar(&opts.configFile, "config", "", "configuration `file` of the proxy; also a ConfigMap with one. The group upgrade looks at it, too.")
+	flags.StringVar(&opts.toMode, "to-mode", "", "proxy `mode` that the cluster is to change to, from that of --config or iptables: iptables or nftables. For the group upgrade.")
 	flags.StringSliceVarP(&opts.namespaces, "namespace", "n", nil, "Report only findings in these `namespaces`. All objects are read in any case.")
 	flags.BoolVarP(&opts.allNamespaces, "all-namespaces", "A", false, "Report findings in all namespaces. This is the default.")
-	flags.StringSliceVar(&opts.groups, "group", names([]findings.Group{findings.Endpoints, findings.Addresses, findings.Nodes}),
-		"Comma-separated `groups` to check: "+strings.Join(names(findings.Groups()), ", ")+".")
+	flags.StringSliceVar(&opts.groups, "group", names(groups), "Comma-separated `groups` to check: "+strings.Join(names(findings.Groups()), ", ")+".")
 	flags.StringSliceVar(&opts.skip, "skip", nil, "Comma-separated `codes` to leave out; see docs/findings.md.")
-	flags.StringVar(&opts.failOn, "fail-on", string(findings.Warning), "least `severity` that makes the exit code 1: "+strings.Join(failOns(), ", ")+".")
-	opts.checkOutput = outputFlag(command, &opts.output, outputTable, outputJSON, outputYAML)
-	for flag, values := range map[string][]string{"group": names(findings.Groups()), "skip": names(findings.Codes()), "fail-on": failOns()} {
+	flags.StringVar(&opts.failOn, "fail-on", string(failOn), "least `severity` that makes the exit code 1: "+strings.Join(failOns(), ", ")+".")
+	opts.checkOutput = outputFlag(command, &opts.output, outputTable, outputJSON, outputYAML, outputManifests)
+	for flag, values := range map[string][]string{"group": names(findings.Groups()), "skip": names(findings.Codes(groups...)), "fail-on": failOns(), "to-mode": servedModes()} {
 		_ = command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	return command
@@ -72,18 +117,22 @@ func failOns() []string {
 	return append([]string{failNever}, names(findings.Severities())...)
 }
 
+// servedModes are the modes that a cluster can change to.
+func servedModes() []string { return names(config.ServedModes()) }
+
 // check returns a usage error if flags contradict each other or have unknown values.
 func (o *analyzeOptions) check() error {
 	if err := o.checkOutput(); err != nil {
 		return err
 	}
-	if err := o.from.check(); err != nil {
-		return err
-	}
-	if o.allNamespaces && len(o.namespaces) > 0 {
+	switch {
+	case o.manifests != "" && (o.kubeconfig != "" || o.context != ""):
+		return usageError{errors.New("--manifests and --kubeconfig or --context exclude each other")}
+	case o.allNamespaces && len(o.namespaces) > 0:
 		return usageError{errors.New("-A and -n exclude each other")}
 	}
-	if err := errors.Join(checkOneOf("fail-on", failOns(), o.failOn), checkOneOf("group", names(findings.Groups()), o.groups...)); err != nil {
+	if err := errors.Join(checkOneOf("fail-on", failOns(), o.failOn), checkOneOf("group", names(findings.Groups()), o.groups...),
+		checkOneOf("to-mode", servedModes(), strings.Fields(o.toMode)...)); err != nil { // no value if it is empty
 		return err
 	}
 	for _, name := range o.skip {
@@ -94,70 +143,173 @@ func (o *analyzeOptions) check() error {
 	return nil
 }
 
-// findings returns the options of the Analyzer.
-func (o *analyzeOptions) findings(cmd *cobra.Command) (options findings.Options, deprecated []findings.Finding, err error) {
-	options.Namespaces = o.namespaces
-	for _, group := range o.groups {
-		options.Groups = append(options.Groups, findings.Group(group))
-	}
-	for _, code := range o.skip {
-		options.Skip = append(options.Skip, findings.Code(code))
-	}
-	options.Plan = &plan.Options{}
-	if o.configFile == "" {
-		return options, nil, nil
-	}
-	l, err := loadValidConfig(cmd, o.configFile)
-	if err != nil {
-		return options, nil, err
-	}
-	options.Plan, err = planOptions(l.cfg, l.features.Gates)
-	return options, configFindings(o.configFile, l), err
-}
-
-func runAnalyze(cmd *cobra.Command, opts *analyzeOptions) error {
-	if err := opts.check(); err != nil {
+// run analyzes, prints, and reports by its exit code.
+func (o *analyzeOptions) run(cmd *cobra.Command) error {
+	if err := o.check(); err != nil {
 		return err
 	}
-	options, deprecated, err := opts.findings(cmd)
+	analyzer, err := o.analyzer(cmd)
 	if err != nil {
-		return exitCode{exitUnreadable, fmt.Errorf("analyze: %w", err)}
+		return exitCode{exitUnreadable, fmt.Errorf("%s: %w", cmd.Name(), err)}
 	}
-	analyzer := findings.New(options)
-	for _, f := range deprecated {
-		analyzer.Add(f)
-	}
-	bad, err := opts.from.read(cmd, analyzer)
+	bad, err := o.read(cmd, analyzer)
 	if err != nil {
-		return exitCode{exitUnreadable, fmt.Errorf("analyze: %w", err)}
+		return exitCode{exitUnreadable, fmt.Errorf("%s: %w", cmd.Name(), err)}
 	}
 	report := analyzer.Report()
 	slices.SortStableFunc(report.Findings, func(a, b findings.Finding) int {
 		return slices.Index(findings.Severities(), a.Severity) - slices.Index(findings.Severities(), b.Severity)
 	})
-	if opts.output == outputTable {
+	switch o.output {
+	case outputTable:
 		err = printAnalysis(cmd.OutOrStdout(), report)
-	} else {
-		err = printAnalysisObject(cmd.OutOrStdout(), opts.output, report)
+	case outputManifests:
+		err = printInstead(cmd.OutOrStdout(), report)
+	default:
+		err = printObject(cmd.OutOrStdout(), o.output, report)
 	}
 	switch {
 	case err != nil:
 		return exitCode{exitUnreadable, err}
 	case bad != nil:
-		return exitCode{exitUnreadable, fmt.Errorf("these objects could not be read and were not analyzed:\n%w", bad)}
+		return exitCode{exitUnreadable, fmt.Errorf("these objects could not be read and were left out:\n%w", bad)}
 	case slices.ContainsFunc(report.Findings, func(f findings.Finding) bool {
-		return opts.failOn != failNever && f.Severity.AtLeast(findings.Severity(opts.failOn))
+		return o.failOn != failNever && f.Severity.AtLeast(findings.Severity(o.failOn))
 	}):
 		return exitCode{exitFindings, nil}
 	}
 	return nil
 }
 
+// analyzer returns one that has seen the configuration.
+func (o *analyzeOptions) analyzer(cmd *cobra.Command) (*findings.Analyzer, error) {
+	cfg, gates := defaultConfig(), features.Read(nil).Gates // in force without a file
+	planning := &plan.Options{}
+	var deprecated []findings.Finding
+	if o.configFile != "" {
+		l, err := loadValidConfig(cmd, o.configFile)
+		if err != nil {
+			return nil, err
+		}
+		cfg, gates, deprecated = l.cfg, l.features.Gates, configFindings(o.configFile, l)
+		if planning, err = planOptions(cfg, gates); err != nil {
+			return nil, err
+		}
+	}
+	options, err := modeChange(cfg, config.ProxyMode(o.toMode), gates)
+	if err != nil {
+		return nil, err
+	}
+	options.Plan, options.Namespaces = planning, o.namespaces
+	for _, group := range o.groups {
+		options.Groups = append(options.Groups, findings.Group(group))
+	}
+	for _, code := range o.skip {
+		options.Skip = append(options.Skip, findings.Code(code))
+	}
+	analyzer := findings.New(options)
+	for _, f := range deprecated {
+		analyzer.Add(f)
+	}
+	return analyzer, nil
+}
+
+// read passes all objects to an Analyzer. bad joins an error for each object that could not be read; the others were.
+func (o *analyzeOptions) read(cmd *cobra.Command, analyzer *findings.Analyzer) (bad, err error) {
+	if o.manifests != "" {
+		file, err := manifests.Read(o.manifests, cmd.InOrStdin())
+		if len(file.Ignored) > 0 {
+			fmt.Fprintln(cmd.ErrOrStderr(), terminal.Printable("passed over "+manifests.Kinds(file.Ignored)))
+		}
+		analyzer.Manifests(file)
+		return file.Err, err
+	}
+	client, err := restConfig(o.kubeconfig, o.context, "kube-proxy-"+cmd.Name())
+	if err != nil {
+		return nil, fmt.Errorf("%w, or --manifests to read files", err)
+	}
+	clients, err := findings.Connect(client)
+	if err != nil {
+		return nil, err
+	}
+	progress := &findings.Progress{}
+	if _, _, notTerminal := term.TerminalSize(cmd.ErrOrStderr()); notTerminal == nil {
+		progress.Out = cmd.ErrOrStderr()
+	}
+	return nil, findings.Cluster(cmd.Context(), clients, analyzer, progress)
+}
+
+// modeChange describes a change from the mode of cfg to another mode. If to is empty there is no change, unless this proxy
+// cannot run in the mode of cfg.
+func modeChange(cfg *config.KubeProxyConfiguration, to config.ProxyMode, gates features.Gates) (change findings.Options, err error) {
+	if to == "" && !slices.Contains(config.ServedModes(), cfg.EffectiveMode()) {
+		to = config.SuccessorMode
+	}
+	if to == "" || to == cfg.EffectiveMode() {
+		return findings.Options{}, nil
+	}
+	after := *cfg
+	after.Mode = to
+	if change.From, err = nodePortsIn(cfg, gates); err != nil {
+		return findings.Options{}, err
+	}
+	change.To, err = nodePortsIn(&after, gates)
+	return change, err
+}
+
+// nodePortsIn describes where node ports are served with a configuration.
+func nodePortsIn(cfg *config.KubeProxyConfiguration, gates features.Gates) (findings.ModeNodePorts, error) {
+	options, err := planOptions(cfg, gates)
+	if err != nil {
+		return findings.ModeNodePorts{}, err
+	}
+	in := findings.ModeNodePorts{
+		Mode:       string(cfg.EffectiveMode()),
+		Everywhere: len(cfg.NodePortAddresses) == 0 && options.NodePorts.Everywhere(cluster.IPv4),
+	}
+	for _, protocol := range options.ServedOnLoopback(cluster.IPv4) {
+		in.Localhost = append(in.Localhost, protocol.String())
+	}
+	return in, nil
+}
+
+// configFindings returns the deprecated and unsupported settings of a file.
+func configFindings(path string, l *loaded) []findings.Finding {
+	var all []findings.Finding
+	add := func(message string) {
+		all = append(all, findings.Finding{Code: findings.Configuration, Kind: "File", Name: path, Message: message})
+	}
+	if l.file.Version != config.Version {
+		add(fmt.Sprintf("version %s is not the latest, %s", l.file.Version, config.Version))
+	}
+	if err := l.check(config.Startable(l.cfg, config.Platform(l.cfg))); err != nil {
+		add(strings.TrimPrefix(err.Error(), path+":"))
+	}
+	for _, warning := range l.warnings {
+		add(strings.TrimPrefix(warning, path+":"))
+	}
+	for _, loss := range l.file.Dropped {
+		add(loss.String())
+	}
+	return all
+}
+
+// printInstead prints only the manifests, to be reviewed, changed and applied.
+func printInstead(out io.Writer, report *findings.Report) error {
+	for _, finding := range report.Findings {
+		if finding.Manifest != "" {
+			if _, err := fmt.Fprintf(out, "---\n%s", finding.Manifest); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // printAnalysis prints a table, the worst findings first, and what to do about each code.
 func printAnalysis(out io.Writer, report *findings.Report) error {
-	looked := fmt.Sprintf("%s, %s and %s", terminal.Count(report.Services, "Service"), terminal.Count(report.EndpointSlices, "EndpointSlice"), terminal.Count(report.Nodes, "Node"))
 	if len(report.Findings) == 0 {
-		_, err := fmt.Fprintf(out, "Nothing found in %s.\n", looked)
+		_, err := fmt.Fprintf(out, "Nothing found in %s.\n", report.Looked())
 		return err
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
@@ -168,27 +320,13 @@ func printAnalysis(out io.Writer, report *findings.Report) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	printRemedies(out, report.Findings)
-	_, err := fmt.Fprintf(out, "\n%s in %s.\n", terminal.Count(len(report.Findings), "finding"), looked)
+	printed := map[findings.Code]bool{}
+	for _, f := range report.Findings {
+		if !printed[f.Code] {
+			printed[f.Code] = true
+			fmt.Fprintf(out, "\n%s\n%s\n", f.Code, terminal.Wrap(f.Hint, 100))
+		}
+	}
+	_, err := fmt.Fprintf(out, "\n%s in %s.\n", terminal.Count(len(report.Findings), "finding"), report.Looked())
 	return err
-}
-
-func printAnalysisObject(out io.Writer, format string, report *findings.Report) error {
-	type hinted struct {
-		findings.Finding
-		Hint string `json:"hint"`
-	}
-	all := make([]hinted, len(report.Findings))
-	for i, f := range report.Findings {
-		d, _ := findings.Define(f.Code)
-		all[i] = hinted{f, d.Remedy}
-	}
-	return printObject(out, format, struct {
-		Kind           string   `json:"kind"`
-		Version        string   `json:"version"`
-		Services       int      `json:"services"`
-		EndpointSlices int      `json:"endpointSlices"`
-		Nodes          int      `json:"nodes"`
-		Findings       []hinted `json:"findings"`
-	}{"Analysis", "v1", report.Services, report.EndpointSlices, report.Nodes, all})
 }

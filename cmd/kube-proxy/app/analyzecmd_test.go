@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -91,8 +92,8 @@ func TestAnalyzeExitCodes(t *testing.T) {
 	}{
 		{[]string{"--kubeconfig", clean.kubeconfig(t)}, 0, "Nothing found in 3 Services, 3 EndpointSlices and 1 Node.\n", ""},
 		{[]string{"--kubeconfig", clean.kubeconfig(t), "-A"}, 0, "Nothing found in 3 Services, 3 EndpointSlices and 1 Node.\n", ""},
-		{[]string{"--kubeconfig", forbidden.kubeconfig(t)}, exitUnreadable, "", "error: analyze: list EndpointSlices after 0: endpointslices is forbidden"},
-		{[]string{"--manifests", at("good.yaml")}, 0, "Nothing found in 0 Services, 0 EndpointSlices and 1 Node.\n", ""},
+		{[]string{"--kubeconfig", forbidden.kubeconfig(t)}, exitUnreadable, "", "error: analyze: list EndpointSlices: endpointslices is forbidden"},
+		{[]string{"--manifests", at("good.yaml")}, 0, "Nothing found in 0 Services and 1 Node.\n", ""},
 		{[]string{"--manifests", at("none.yaml")}, exitFindings, "warning    NoEndpoints   Service shop/web   shop/web: connections are rejected: there is no EndpointSlice with the label", ""},
 		{[]string{"--manifests", at("none.yaml"), "--fail-on", "error"}, 0, "NoEndpoints", ""},
 		{[]string{"--manifests", at("port.yaml"), "--fail-on", "error"}, exitFindings, "error      NoSuchPort    Service shop/web", ""},
@@ -122,5 +123,66 @@ func TestAnalyzeExitCodes(t *testing.T) {
 	var report map[string]any
 	if err := sigsyaml.Unmarshal([]byte(out), &report); err != nil || report["kind"] != "Analysis" {
 		t.Errorf("%v:\n%s", err, out)
+	}
+}
+
+// TestOneReader reads a folder as the proxy does: "service list" has the Services of which "analyze" does not say that a proxy
+// refuses them, a pipe delays neither, and other kinds are one line.
+func TestOneReader(t *testing.T) {
+	service := "apiVersion: v1\nkind: Service\nmetadata: {name: %s}\nspec: {clusterIP: 10.96.0.%d, ports: [{port: 80%s}]}\n---\napiVersion: v1\nkind: Pod\n"
+	directory := files(t, map[string]string{
+		"a.yaml": fmt.Sprintf(service, "good", 1, ""), "b.yaml": fmt.Sprintf(service, "unknown", 2, ", foo: 1"),
+		"c.yaml": fmt.Sprintf(service, "port", 3, "000000"), "d.yaml": strings.Replace(fmt.Sprintf(service, "new", 4, ""), "clusterIP: 10.96.0.4,", "", 1),
+		"e.yaml": fmt.Sprintf(service, "good", 5, ""), ".f.yaml": fmt.Sprintf(service, "hidden", 6, ""),
+	})
+	if err := exec.Command("mkfifo", filepath.Join(directory, "g.yaml")).Run(); err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	if code := Run([]string{"service", "list", "-A", "--manifests", directory, "--node", "n1", "-o", "json"}, &out, &errs); code != 0 {
+		t.Errorf("service list: exit code %d, %s", code, errs.String())
+	}
+	var list struct{ Items []struct{ Name string } }
+	if err := json.Unmarshal(out.Bytes(), &list); err != nil {
+		t.Fatal(err)
+	}
+	code, text, said := analyzed("--manifests", directory, "-o", "json")
+	var report struct {
+		Services int
+		Findings []struct{ Code, Name, Message string }
+	}
+	if err := json.Unmarshal([]byte(text), &report); err != nil {
+		t.Fatal(err)
+	}
+	refused := map[string]string{}
+	for _, f := range report.Findings {
+		if f.Code == "RefusedManifest" || f.Code == "InvalidField" {
+			refused[f.Name] = strings.TrimPrefix(f.Message, directory+"/")
+		}
+	}
+	if diff := cmp.Diff(map[string]string{"unknown": `b.yaml:4: unknown field "spec.ports[0].foo"`, "port": "spec.ports[0].port: 80000000 is not a port number",
+		"new":  "d.yaml:4: spec.clusterIP: is required, because there is no API server to allocate an address; use None for a headless Service",
+		"good": "e.yaml: Service default/good is ignored, because a.yaml contains it too; remove it from one of the two"}, refused); diff != "" {
+		t.Errorf("refused (-want +got):\n%s", diff)
+	}
+	if len(list.Items) != 1 || list.Items[0].Name != "good" || report.Services != 4 {
+		t.Errorf("service list has %v, analyze counts %d", list.Items, report.Services)
+	}
+	if code != exitUnreadable || !strings.HasPrefix(said, "passed over 5 Pod (v1)\n") || strings.Count(said, "passed over") != 1 || !strings.Contains(said, "g.yaml is not a regular file but a pipe") {
+		t.Errorf("exit code %d, %s", code, said)
+	}
+}
+
+// TestAnalyzeWithoutServer says what is missing in words of a user, and not in those of a library.
+func TestAnalyzeWithoutServer(t *testing.T) {
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	code, _, errs := analyzed()
+	if code != exitUnreadable || !strings.Contains(errs, "there is no kubeconfig in ~/.kube/config or $KUBECONFIG, and this is no pod; give --kubeconfig, or --manifests to read files") {
+		t.Errorf("exit code %d, %s", code, errs)
+	}
+	closed := files(t, map[string]string{"k": "apiVersion: v1\nkind: Config\nclusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]\ncontexts: [{name: c, context: {cluster: c}}]\ncurrent-context: c\n"})
+	code, _, errs = analyzed("--kubeconfig", filepath.Join(closed, "k"))
+	if code != exitUnreadable || !strings.HasSuffix(errs, "analyze: list Nodes: the API server does not answer: dial tcp 127.0.0.1:1: connect: connection refused\n") {
+		t.Errorf("exit code %d, %s", code, errs)
 	}
 }

@@ -139,12 +139,12 @@ func TestAuditLargeCluster(t *testing.T) {
 	}
 	var report struct {
 		Services, Nodes int
-		Findings        []struct{ Check, Name, Message string }
+		Findings        []struct{ Code, Name, Message string }
 	}
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		t.Fatal(err)
 	}
-	if report.Services != s.services || report.Nodes != s.nodes || len(report.Findings) != 3 || report.Findings[0].Name != "s49999" {
+	if report.Services != s.services || report.Nodes != s.nodes || len(report.Findings) != 3 || report.Findings[0].Name != "s49999" || report.Findings[0].Code != "ExternalIPCapture" {
 		t.Errorf("the report is %+v", report)
 	}
 	if len(s.limits) != 10+100 || s.limits[0] != "nodes 100" || s.limits[109] != "services 500" {
@@ -181,16 +181,16 @@ func TestAuditExitCodes(t *testing.T) {
 		out, errs string
 	}{
 		{[]string{"--kubeconfig", clean.kubeconfig(t)}, 0, "Nothing found in 3 Services and 1 Node.\n", ""},
-		{[]string{"--kubeconfig", forbidden.kubeconfig(t)}, exitUnreadable, "", "audit failed: list Services after 0: services is forbidden"},
-		{[]string{"--kubeconfig", at("missing")}, exitUnreadable, "", "audit failed: find the API server"},
-		{[]string{"--manifests", directory}, 0, "Nothing found in 2 Services and 0 Nodes.\n", "web.yaml: passed over 2 Deployment (apps/v1)\n"},
+		{[]string{"--kubeconfig", forbidden.kubeconfig(t)}, exitUnreadable, "", "audit: list Services: services is forbidden"},
+		{[]string{"--kubeconfig", at("missing")}, exitUnreadable, "", "audit: find the API server"},
+		{[]string{"--manifests", directory}, 0, "Nothing found in 2 Services and 0 Nodes.\n", "passed over 2 Deployment (apps/v1)\n"},
 		{[]string{"--manifests", at("good.yaml")}, 0, "Nothing found in 1 Service and 0 Nodes.\n", ""},
 		{[]string{"--manifests", at("web.yaml"), "--to-mode", "nftables"}, exitFindings, "30080/TCP: iptables mode serves them on every address", "passed over"},
 		{[]string{"--manifests", at("web.yaml"), "--to-mode", "nftables", "--config", at("nft")}, 0, "Nothing found", "passed over"},
 		{[]string{"--manifests", at("web.yaml"), "--config", at("ipvs")}, exitFindings, "30080/TCP: ipvs mode serves them on every address", "passed over"},
 		{[]string{"--manifests", at("good.yaml"), "--config", at("ipvs")}, exitFindings, "3: mode: Invalid value: \"ipvs\": this proxy has no ipvs backend", ""},
 		{[]string{"--to-mode", "ipvs"}, exitUsage, "", "is not one of iptables, nftables"},
-		{[]string{"--manifests", mixed}, exitUnreadable, "192.0.2.1:80/TCP: stop working", "mixed.yaml:7: spec.ports[0].port: string cannot be used as int32"},
+		{[]string{"--manifests", mixed}, exitUnreadable, "192.0.2.1:80/TCP: stop working", "mixed.yaml:7: spec.ports[0].port: string, expected a whole number of int32"},
 		{[]string{"--manifests", at("good.yaml"), "-o", "json"}, 0, `"findings": []`, ""},
 		{[]string{"--manifests", bad}, exitUnreadable, "Nothing found in 0 Services and 0 Nodes.", "bad.yaml:1: not YAML: "},
 		{[]string{"--manifests", at("missing")}, exitUnreadable, "", "no such file"},
@@ -201,8 +201,8 @@ func TestAuditExitCodes(t *testing.T) {
 		{[]string{"--manifests", at("good.yaml"), "--config", at("ours"), "--skip", "DeprecatedConfiguration"}, 0, "Nothing found", ""},
 		{[]string{"--manifests", at("good.yaml"), "--config", at("bad")}, exitUnreadable, "", "is not YAML"},
 		{[]string{"--manifests", directory, "--kubeconfig", "x"}, exitUsage, "", "exclude each other"},
-		{[]string{"--skip", "externalips"}, exitUsage, "", `--skip "externalips" is not one of`},
-		{[]string{"-o", "xml"}, exitUsage, "", "is not one of table, json, manifests"},
+		{[]string{"--skip", "externalips"}, exitUsage, "", `--skip: there is no code "externalips"`},
+		{[]string{"-o", "xml"}, exitUsage, "", "is not one of table, json, yaml, manifests"},
 		{[]string{"web"}, exitUsage, "", "unknown command"},
 	} {
 		code, out, errs := audited(test.args...)
@@ -224,7 +224,7 @@ func TestAuditOutputs(t *testing.T) {
 	}}
 	kubeconfig := s.kubeconfig(t)
 	code, out, _ := audited("--kubeconfig", kubeconfig)
-	want := "CHECK         OBJECT               FINDING\nExternalIPs   Service default/s1   192.0.2.10:80/TCP: stop working\n\nExternalIPs\nLet a controller"
+	want := "SEVERITY   CODE          OBJECT               FINDING\nwarning    ExternalIPs   Service default/s1   192.0.2.10:80/TCP: stop working\n\nExternalIPs\nLet a controller"
 	if code != exitFindings || !strings.HasPrefix(out, want) || !strings.HasSuffix(out, "\n\n1 finding in 2 Services and 1 Node.\n") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
@@ -233,13 +233,17 @@ func TestAuditOutputs(t *testing.T) {
 		t.Errorf("manifests:\n%s", instead)
 	}
 	_, out, _ = audited("--kubeconfig", kubeconfig, "-o", "json")
+	if _, same, _ := analyzed("--kubeconfig", kubeconfig, "-o", "json", "--group", "upgrade"); same != out {
+		t.Errorf("analyze prints\n%s\naudit\n%s", same, out)
+	}
+	remedy, _ := findings.Define(findings.ExternalIPs)
 	var report map[string]any
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(map[string]any{
-		"kind": "AuditReport", "version": "v1", "services": 2.0, "nodes": 1.0,
-		"findings": []any{map[string]any{"check": "ExternalIPs", "kind": "Service", "namespace": "default", "name": "s1",
+		"kind": "Analysis", "apiVersion": "serviceproxy/v1alpha1", "services": 2.0, "endpointSlices": 0.0, "nodes": 1.0,
+		"findings": []any{map[string]any{"code": "ExternalIPs", "severity": "warning", "hint": remedy.Remedy, "kind": "Service", "namespace": "default", "name": "s1",
 			"message": "192.0.2.10:80/TCP: stop working", "manifest": strings.TrimPrefix(instead, "---\n")}},
 	}, report); diff != "" {
 		t.Errorf("JSON (-want +got):\n%s", diff)

@@ -84,6 +84,11 @@ func TestKernelCheckBefore(t *testing.T) {
 	if rules := w.onNode("", "nft", "list", "ruleset"); rules != "" {
 		t.Errorf("the checks left rules behind:\n%s", rules)
 	}
+	without := w.lab.Node1.Command("setpriv", "--bounding-set=-net_admin", "--inh-caps=-net_admin", w.program, "check", "--pre", "--skip", "api", "--proxy-mode", "nftables")
+	out, _ := without.Output() // the exit code is that of a failed check
+	if text := string(out); without.ProcessState.ExitCode() != exitFailure || strings.Count(text, "kernel/rules") != 1 || !strings.Contains(text, "CAP_NET_ADMIN is missing: without it no rule can be written") || strings.Contains(text, "?") {
+		t.Errorf("without CAP_NET_ADMIN: exit code %d\n%s", without.ProcessState.ExitCode(), text)
+	}
 	w.forwarding("0")
 	w.onNode(guard, "nft", "-f", "-")
 	w.serve(w.lab.Node1.Host, netns.TCP, 10249)
@@ -105,6 +110,7 @@ func TestKernelCheckBefore(t *testing.T) {
 //
 // docs/troubleshooting-node.md shows what the checks say; every line in it that is not ok was seen here.
 func TestKernelCheckAfter(t *testing.T) {
+	netns.Require(t)
 	seen := map[string]bool{}
 	for _, test := range []struct {
 		mode, other config.ProxyMode

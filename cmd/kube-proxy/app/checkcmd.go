@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/check"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
@@ -42,8 +44,10 @@ the proxy works. Each line is ok, warn or fail, with what to do. The groups of c
 It runs on the node, as the proxy does: as root, in the node's network namespace. It changes nothing. With --pre, the rules are tried in
 a network namespace of their own; the kernel may load modules for that, and ports are bound for a moment.
 
+A configuration file that cannot be used fails, and what is checked then is a proxy without one.
+
 Exits with 0 if nothing failed, with 1 if something did (with --strict, also if there is a warning), and with 2 if the command
-line or the configuration cannot be used.`,
+line cannot be used.`,
 		Example: `  kube-proxy check --pre --config /var/lib/kube-proxy/config.conf
   kube-proxy check --proxy-mode nftables --wait 2m
   kubectl -n kube-system exec ds/kube-proxy -- kube-proxy check --config /var/lib/kube-proxy/config.conf -o json`,
@@ -82,29 +86,43 @@ func (o *checkOptions) validate() error {
 	return checkOneOf("skip", check.Groups(), o.skip...)
 }
 
-// load returns the configuration of the proxy to check.
-func (o *checkOptions) load(cmd *cobra.Command) (*loaded, error) {
-	l := &loaded{flags: cmd.Flags()}
-	if o.configFile != "" {
-		var err error
-		if l, err = loadConfig(cmd, o.configFile); err != nil {
-			return nil, err
-		}
-	} else {
-		l.cfg = newOptions().flags // which have the defaults of Kubernetes' flags
+// checker returns a Checker of the proxy that the flags describe. A configuration file that cannot be used is one of its findings.
+func (o *checkOptions) checker(cmd *cobra.Command) (*check.Checker, error) {
+	l, invalid, err := o.load(cmd)
+	if err != nil {
+		return nil, err
 	}
-	if o.mode != "" {
-		l.cfg.Mode = config.ProxyMode(o.mode)
-	} else if mode := runningMode(cmd.Context(), inspect.DefaultServer); o.configFile == "" && !o.before && mode != "" {
+	checker, err := newChecker(l, slices.Contains(o.skip, "api"))
+	if err != nil {
+		return nil, err
+	}
+	checker.ConfigFile, checker.ConfigError = o.configFile, invalid
+	return checker, nil
+}
+
+// load returns the configuration of the proxy to check. invalid is why the configuration file is not used.
+func (o *checkOptions) load(cmd *cobra.Command) (l *loaded, invalid, err error) {
+	if o.configFile != "" {
+		if l, invalid = loadConfig(cmd, o.configFile); invalid == nil {
+			o.override(l.cfg)
+			if invalid = l.validate("linux"); invalid == nil {
+				return l, nil, nil
+			}
+		}
+	}
+	l = &loaded{flags: cmd.Flags(), cfg: defaultConfig()}
+	if mode := runningMode(cmd.Context(), inspect.DefaultServer); !o.before && mode != "" {
 		l.cfg.Mode = config.ProxyMode(mode)
 	}
-	if o.host != "" {
-		l.cfg.HostnameOverride = o.host
-	}
-	if o.kubeconfig != "" {
-		l.cfg.ClientConnection.Kubeconfig = o.kubeconfig
-	}
-	return l, l.validate("linux")
+	o.override(l.cfg)
+	return l, invalid, l.validate("linux")
+}
+
+// override sets what flags give instead of the configuration.
+func (o *checkOptions) override(cfg *config.KubeProxyConfiguration) {
+	cfg.Mode = cmp.Or(config.ProxyMode(o.mode), cfg.Mode)
+	cfg.HostnameOverride = cmp.Or(o.host, cfg.HostnameOverride)
+	cfg.ClientConnection.Kubeconfig = cmp.Or(o.kubeconfig, cfg.ClientConnection.Kubeconfig)
 }
 
 // runningMode returns the mode of the proxy at an address; "" if none answers.
@@ -124,35 +142,28 @@ func runCheck(cmd *cobra.Command, opts *checkOptions) error {
 	if err := opts.validate(); err != nil {
 		return err
 	}
-	l, err := opts.load(cmd)
+	checker, err := opts.checker(cmd)
 	if err != nil {
 		return exitCode{exitUsage, err}
 	}
-	node, doors, err := openDoors(l, slices.Contains(opts.skip, "api"))
-	if err != nil {
-		return exitCode{exitUsage, err}
-	}
-	stage, name := check.After, "after"
-	if opts.before {
-		stage, name = check.Before, "before"
+	name := "after"
+	if checker.Stage = check.After; opts.before {
+		checker.Stage, name = check.Before, "before"
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), opts.wait)
 	defer cancel()
-	results := check.Wait(ctx, waitPause, func() []check.Result {
-		return check.Run(cmd.Context(), stage, node, doors, opts.skip...)
-	})
+	results := check.Wait(ctx, waitPause, func() []check.Result { return checker.Run(cmd.Context(), opts.skip...) })
 	worst := check.Worst(results)
 	if opts.output == outputText {
 		err = printChecks(cmd.OutOrStdout(), results)
 	} else {
 		err = printObject(cmd.OutOrStdout(), opts.output, struct {
-			Kind    string         `json:"kind"`
-			Version string         `json:"version"`
-			Stage   string         `json:"stage"`
-			Mode    string         `json:"mode"`
-			Status  check.Status   `json:"status"`
-			Checks  []check.Result `json:"checks"`
-		}{"NodeCheck", "v1", name, node.Mode, worst, results})
+			v1alpha1.TypeMeta
+			Stage  string         `json:"stage"`
+			Mode   string         `json:"mode"`
+			Status check.Status   `json:"status"`
+			Checks []check.Result `json:"checks"`
+		}{v1alpha1.Meta("NodeCheck"), name, checker.Node.Mode, worst, results})
 	}
 	if err == nil && (worst == check.Fail || worst == check.Warn && opts.strict) {
 		return exitCode{exitFailure, nil}

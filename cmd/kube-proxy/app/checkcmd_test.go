@@ -3,6 +3,7 @@ package app
 import (
 	"bytes"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,9 +22,7 @@ func TestCheckUsage(t *testing.T) {
 		{[]string{"-o", "xml"}, "is not one of text, json, yaml"},
 		{[]string{"--proxy-mode", "ipvs"}, `"ipvs" is not one of iptables, nftables`},
 		{[]string{"--wait", "-1s"}, "--wait -1s is negative"},
-		{[]string{"--skip", "everything"}, `--skip "everything" is not one of kernel, tools`},
-		{[]string{"--config", bad}, "is not YAML"},
-		{[]string{"--config", bad + "s"}, "no such file"},
+		{[]string{"--skip", "everything"}, `--skip "everything" is not one of config, kernel, tools`},
 		{[]string{"--kubeconfig", bad + "s"}, "or --skip api"},
 		{[]string{"now"}, "unknown command"},
 	} {
@@ -31,6 +30,21 @@ func TestCheckUsage(t *testing.T) {
 		code := Run(append([]string{"check"}, test.args...), &out, &errs)
 		if code != exitUsage || out.Len() > 0 || !strings.Contains(errs.String(), test.errs) {
 			t.Errorf("%q: exit code %d, %s\n%s", test.args, code, out.String(), errs.String())
+		}
+	}
+}
+
+// TestCheckInvalidConfig checks that a configuration file that cannot be used is a failed check, and not the end of all checks.
+func TestCheckInvalidConfig(t *testing.T) {
+	directory := files(t, map[string]string{"bad": latestHead + "mode: [\n", "wrong": latestHead + "mode: nftables\nnodePortAddresses: [x]\n", "good": latestHead + "mode: nftables\n", "ipvs": oldHead + "mode: ipvs\n"})
+	for file, want := range map[string]string{
+		"bad": "is not YAML", "none": "no such file", "wrong": "nodePortAddresses[0]: Invalid value", "good": "ok  config/file", "ipvs": "has no ipvs backend", "ipvs --proxy-mode nftables": "ok  config/file",
+	} {
+		skipped := strings.Join(slices.DeleteFunc(check.Groups(), func(g string) bool { return g == "config" }), ",")
+		var out, errs bytes.Buffer
+		code := Run(append([]string{"check", "--skip", skipped, "--config"}, strings.Fields(filepath.Join(directory, file))...), &out, &errs)
+		if code != map[bool]int{true: 0, false: exitFailure}[strings.HasPrefix(want, "ok")] || !strings.Contains(out.String(), want) || errs.Len() > 0 {
+			t.Errorf("%s: exit code %d, %s\n%s", file, code, out.String(), errs.String())
 		}
 	}
 }

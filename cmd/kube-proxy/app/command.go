@@ -20,8 +20,8 @@ import (
 	"k8s.io/component-base/version/verflag"
 	"k8s.io/klog/v2"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
 )
 
 // newCommand returns the root command with its subcommands.
@@ -98,9 +98,9 @@ func runProxy(cmd *cobra.Command, opts *options) error {
 		for _, warning := range loaded.warnings {
 			fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s\n", warning)
 		}
-		return writeConfig(opts.writeConfigTo, cmd.OutOrStdout(), loaded.cfg, v1alpha2.Version)
+		return writeConfig(opts.writeConfigTo, cmd.OutOrStdout(), loaded.cfg, config.Version)
 	}
-	if err := logsapi.ValidateAndApply(&loaded.cfg.Logging, loaded.features.Gate); err != nil {
+	if err := logsapi.ValidateAndApply(loaded.cfg.Logging.Shared(), loaded.features.Gate); err != nil {
 		return err
 	}
 	logger := klog.FromContext(cmd.Context())
@@ -131,7 +131,7 @@ func runProxy(cmd *cobra.Command, opts *options) error {
 // fatal logs an invalid configuration if its logging section, or a flag, selects JSON, because log collectors expect an object
 // on each line. Otherwise it returns the error, to be printed as text.
 func (l *loaded) fatal(err error) error {
-	if l == nil || l.cfg.Logging.Format != logsapi.JSONLogFormat || logsapi.ValidateAndApply(&l.cfg.Logging, l.features.Gate) != nil {
+	if l == nil || l.cfg.Logging.Format != logsapi.JSONLogFormat || logsapi.ValidateAndApply(l.cfg.Logging.Shared(), l.features.Gate) != nil {
 		return err
 	}
 	var problems configfile.Problems

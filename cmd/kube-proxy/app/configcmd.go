@@ -9,11 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/explain"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/scheme"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
 )
 
 // newConfigCommand builds "kube-proxy config", which works on any machine, without a cluster and without root.
@@ -42,14 +41,14 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 
 // versionFlag adds a flag that takes one of the served versions.
 func versionFlag(command *cobra.Command, target *string, name, usage string) {
-	command.Flags().StringVar(target, name, v1alpha2.Version, usage+": "+strings.Join(scheme.Versions(), " or ")+".")
-	_ = command.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(scheme.Versions(), cobra.ShellCompDirectiveNoFileComp))
+	command.Flags().StringVar(target, name, config.Version, usage+": "+strings.Join(configfile.Versions(), " or ")+".")
+	_ = command.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(configfile.Versions(), cobra.ShellCompDirectiveNoFileComp))
 }
 
 // checkVersion refuses a version that is not served.
 func checkVersion(version string) error {
-	if !slices.Contains(scheme.Versions(), version) {
-		return usageError{fmt.Errorf("version %q is not served; want one of %s", version, strings.Join(scheme.Versions(), ", "))}
+	if !slices.Contains(configfile.Versions(), version) {
+		return usageError{fmt.Errorf("version %q is not served; want one of %s", version, strings.Join(configfile.Versions(), ", "))}
 	}
 	return nil
 }
@@ -159,23 +158,12 @@ Kubernetes' flags.`,
 
 // printDefaults prints the defaults of a version, in YAML below a comment with those that differ in the other version.
 func printDefaults(out io.Writer, version, output string) error {
-	cfg, err := configfile.Defaults(version)
-	if err != nil {
-		return err
-	}
-	versioned, err := configfile.Versioned(cfg, version)
-	if err != nil {
-		return err
-	}
+	versioned := configfile.Versioned(configfile.Defaults(version), version)
 	if output == outputJSON {
 		return printObject(out, output, versioned)
 	}
-	fields, err := explain.Fields()
-	if err != nil {
-		return err
-	}
 	fmt.Fprint(out, "# Defaults that differ between the versions; flags without --config have those of v1alpha1:\n")
-	for _, f := range fields {
+	for _, f := range explain.Fields() {
 		if f.OldDefault != "" {
 			fmt.Fprintf(out, "#   %s: %s in v1alpha2, %s in v1alpha1\n", f.Path, f.Default, f.OldDefault)
 		}

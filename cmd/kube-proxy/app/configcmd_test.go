@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/scheme"
 	"github.com/seed-11a05479/kube-proxy/test/kubeproxy"
 )
 
@@ -238,7 +237,7 @@ func TestValidate(t *testing.T) {
 
 // TestDefaultsAreTheFile checks that the printed defaults are the same configuration as an empty file.
 func TestDefaultsAreTheFile(t *testing.T) {
-	for _, version := range scheme.Versions() {
+	for _, version := range configfile.Versions() {
 		code, out, errs := subcommand("defaults", "--version", version)
 		if code != 0 || errs != "" {
 			t.Fatalf("exit code %d, %s", code, errs)
@@ -247,9 +246,8 @@ func TestDefaultsAreTheFile(t *testing.T) {
 		if err != nil || file.Version != version {
 			t.Fatalf("%v\n%s", err, out)
 		}
-		want, err := configfile.Defaults(version)
-		if err != nil || !equality.Semantic.DeepEqual(want, file.Config) {
-			t.Errorf("%v (-want +got):\n%s", err, cmp.Diff(want, file.Config))
+		if want := configfile.Defaults(version); !equality.Semantic.DeepEqual(want, file.Config) {
+			t.Errorf("(-want +got):\n%s", cmp.Diff(want, file.Config))
 		}
 	}
 }

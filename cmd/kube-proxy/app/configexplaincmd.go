@@ -22,11 +22,7 @@ func newConfigExplainCommand() *cobra.Command {
 		Example: "  kube-proxy config explain linux.conntrack.maxPerCore",
 		Args:    usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			fields, err := explain.Fields()
-			if err != nil {
-				return err
-			}
-			out := cmd.OutOrStdout()
+			fields, out := explain.Fields(), cmd.OutOrStdout()
 			switch {
 			case markdown:
 				fmt.Fprint(out, explain.Markdown(fields, flagFor))
@@ -43,12 +39,8 @@ func newConfigExplainCommand() *cobra.Command {
 			return nil
 		},
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			fields, err := explain.Fields()
-			if err != nil {
-				return nil, cobra.ShellCompDirectiveError
-			}
 			var paths []string
-			for _, f := range fields {
+			for _, f := range explain.Fields() {
 				paths = append(paths, f.Path)
 			}
 			return paths, cobra.ShellCompDirectiveNoFileComp

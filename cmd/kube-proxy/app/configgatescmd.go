@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
@@ -57,7 +58,10 @@ func printGates(out io.Writer, output string) error {
 	for _, g := range features.Describe() {
 		gates = append(gates, gate{g.Name, g.Stage, g.Default, g.Effect, g.End})
 	}
-	return printObject(out, output, map[string]any{"kind": "FeatureGateList", "version": "v1", "items": gates})
+	return printObject(out, output, struct {
+		v1alpha1.TypeMeta
+		Items []gate `json:"items"`
+	}{v1alpha1.Meta("FeatureGateList"), gates})
 }
 
 // gatesMarkdown writes docs/feature-gates.md.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/validation"
 )
 
 func newValidateCommand() *cobra.Command {
@@ -103,7 +103,7 @@ func validateFile(cmd *cobra.Command, name string, strict bool) (verdict, error)
 	l, err := loadConfig(cmd, name)
 	if err == nil {
 		v.Version = l.file.Version
-		err = l.validate(validation.Platform(l.cfg))
+		err = l.validate(config.Platform(l.cfg))
 		v.Warnings = append(v.Warnings, l.warnings...)
 		for _, loss := range l.file.Dropped {
 			v.Warnings = append(v.Warnings, fmt.Sprintf("%s: %s", name, loss))

@@ -11,6 +11,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect/pods"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
 
 // The exit codes of "kube-proxy explain", beside those of all commands.
@@ -26,7 +27,7 @@ const maxTries = 1000
 // explainOptions are the flags of "kube-proxy explain".
 type explainOptions struct {
 	readerOptions
-	connection  inspect.Connection
+	connection  status.Question
 	try         int
 	output      string
 	checkOutput func() error

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"runtime"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
 	cliflag "k8s.io/component-base/cli/flag"
@@ -13,19 +12,6 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 )
-
-// translated are flags whose value reaches the configuration by way of a rule; see options.fromFlags.
-type translated struct {
-	bindAddress    string
-	clusterCIDR    string
-	healthzPort    int32
-	metricsPort    int32
-	iptablesPeriod periods
-	ipvsPeriod     periods
-}
-
-// periods are the sync periods that have flags for each mode.
-type periods struct{ sync, minSync time.Duration }
 
 // loggingGroup is the group of the flags that override a configuration file.
 const loggingGroup = "logging"
@@ -74,7 +60,7 @@ func (o *options) addRunFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.initOnly, "init-only", false, "Do everything that requires privileges, then exit. The proxy itself then only requires CAP_NET_ADMIN.")
 	fs.StringVar(&o.manifests, "manifests", "", "`directory` of manifests to serve instead of the objects of an API server (standalone mode).")
 	fs.BoolVar(&o.relistGuard, "relist-guard", true, "Hold back a new list from the API server that would remove more than 90 % of at least 100 known endpoints, until the API server repeats it.")
-	fs.Int32Var(&o.flags.Linux.OOMScoreAdj, "oom-score-adj", o.flags.Linux.OOMScoreAdj, "oom_score_adj of this process, from -1000 to 1000.")
+	fs.Int32Var(o.flags.OOMScoreAdj, "oom-score-adj", *o.flags.OOMScoreAdj, "oom_score_adj of this process, from -1000 to 1000.")
 	fs.DurationVar(&o.flags.ConfigSyncPeriod.Duration, "config-sync-period", o.flags.ConfigSyncPeriod.Duration, "No effect. Greater than 0.")
 	for _, name := range []string{"boot-id-file", "machine-id-file"} {
 		fs.String(name, "", "No effect.")
@@ -95,21 +81,22 @@ const hostnameFlag = "hostname-override"
 
 func (o *options) addNodeFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.flags.HostnameOverride, hostnameFlag, o.flags.HostnameOverride, "`name` of this node; empty means the host name. Overrides the configuration file.")
-	fs.StringVar(&o.translated.bindAddress, "bind-address", "0.0.0.0", "`IP` that replaces the primary IP of this node; 0.0.0.0 and :: have no effect. No socket is bound to it.")
+	fs.StringVar(&o.flags.BindAddress, "bind-address", o.flags.BindAddress, "`IP` that replaces the primary IP of this node; 0.0.0.0 and :: have no effect. No socket is bound to it.")
 }
 
 func (o *options) addModeFlags(fs *pflag.FlagSet) {
+	ipt := &o.flags.IPTables
 	fs.StringVar((*string)(&o.flags.Mode), "proxy-mode", string(o.flags.Mode), "`mode` of programming the kernel: iptables or nftables on Linux, kernelspace on Windows. Empty means iptables on Linux.")
-	fs.Int32Var(&o.flags.IPTables.MasqueradeBit, "iptables-masquerade-bit", o.flags.IPTables.MasqueradeBit, "Bit of the packet mark, 0 to 31, that asks for masquerading, in iptables mode.")
-	fs.BoolVar(&o.flags.Linux.MasqueradeAll, "masquerade-all", o.flags.Linux.MasqueradeAll, "Masquerade all traffic to cluster IPs.")
-	fs.BoolVar(&o.flags.IPTables.LocalhostNodePorts, "iptables-localhost-nodeports", o.flags.IPTables.LocalhostNodePorts, "Accept NodePort traffic to 127.0.0.1 in iptables mode.")
-	fs.DurationVar(&o.translated.iptablesPeriod.sync, "iptables-sync-period", o.flags.SyncPeriod.Duration, "Longest time until a failed sync is tried again, in iptables and nftables mode. Greater than 0.")
-	fs.DurationVar(&o.translated.iptablesPeriod.minSync, "iptables-min-sync-period", o.flags.MinSyncPeriod.Duration, "Least time from a sync to the next, in iptables and nftables mode. 0 means none.")
+	fs.Int32Var(ipt.MasqueradeBit, "iptables-masquerade-bit", *ipt.MasqueradeBit, "Bit of the packet mark, 0 to 31, that asks for masquerading, in iptables mode.")
+	fs.BoolVar(&ipt.MasqueradeAll, "masquerade-all", ipt.MasqueradeAll, "Masquerade all traffic to cluster IPs.")
+	fs.BoolVar(ipt.LocalhostNodePorts, "iptables-localhost-nodeports", *ipt.LocalhostNodePorts, "Accept NodePort traffic to 127.0.0.1 in iptables mode.")
+	fs.DurationVar(&ipt.SyncPeriod.Duration, "iptables-sync-period", ipt.SyncPeriod.Duration, "Longest time until a failed sync is tried again, in iptables and nftables mode. Greater than 0.")
+	fs.DurationVar(&ipt.MinSyncPeriod.Duration, "iptables-min-sync-period", ipt.MinSyncPeriod.Duration, "Least time from a sync to the next, in iptables and nftables mode. 0 means none.")
 }
 
 func (o *options) addTrafficFlags(fs *pflag.FlagSet) {
 	fs.StringVar((*string)(&o.flags.DetectLocalMode), "detect-local-mode", string(o.flags.DetectLocalMode), "How traffic of local pods is detected: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix. Empty means ClusterCIDR.")
-	fs.StringVar(&o.translated.clusterCIDR, "cluster-cidr", "", "`CIDR` of the pods, or two with a comma, one of each family. For --detect-local-mode=ClusterCIDR.")
+	fs.StringVar(&o.flags.ClusterCIDR, "cluster-cidr", o.flags.ClusterCIDR, "`CIDR` of the pods, or two with a comma, one of each family. For --detect-local-mode=ClusterCIDR.")
 	fs.StringVar(&o.flags.DetectLocal.BridgeInterface, "pod-bridge-interface", o.flags.DetectLocal.BridgeInterface, "Bridge of the local pods. For --detect-local-mode=BridgeInterface.")
 	fs.StringVar(&o.flags.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", o.flags.DetectLocal.InterfaceNamePrefix, "Prefix of the names of local pods' interfaces. For --detect-local-mode=InterfaceNamePrefix.")
 	fs.StringSliceVar(&o.flags.NodePortAddresses, "nodeport-addresses", o.flags.NodePortAddresses, "CIDRs of the addresses that accept NodePort traffic, and the keywords primary, localhost and all. Empty means all in iptables mode and primary in nftables mode.")
@@ -123,14 +110,14 @@ func (o *options) addServerFlags(fs *pflag.FlagSet) {
 	fs.Var(&o.counters, "connection-counters", "Connections that the kernel counts in nftables mode: endpoint (of each endpoint of a Service), service (of each address of a Service), none, or auto, which is as much of that as 64 MiB of counters in each family allow.")
 	fs.BoolVar(&o.flags.EnableProfiling, "profiling", o.flags.EnableProfiling, "Serve /debug/pprof on the metrics server.")
 	fs.StringVar(&o.flags.ShowHiddenMetricsForVersion, "show-hidden-metrics-for-version", o.flags.ShowHiddenMetricsForVersion, "Show again the metrics hidden in this `version`, which must be the previous minor one.")
-	fs.Int32Var(&o.translated.healthzPort, "healthz-port", 10256, "Port of the health check server; 0 switches it off.")
-	fs.Int32Var(&o.translated.metricsPort, "metrics-port", 10249, "Port of the metrics server; 0 switches it off.")
+	fs.Int32Var(&o.flags.HealthzPort, "healthz-port", o.flags.HealthzPort, "Port of the health check server; 0 switches it off.")
+	fs.Int32Var(&o.flags.MetricsPort, "metrics-port", o.flags.MetricsPort, "Port of the metrics server; 0 switches it off.")
 }
 
 func (o *options) addConntrackFlags(fs *pflag.FlagSet) {
-	ct := &o.flags.Linux.Conntrack
-	fs.Int32Var(&ct.MaxPerCore, "conntrack-max-per-core", ct.MaxPerCore, "Limit of tracked connections for each CPU core; 0 leaves the limit unchanged.")
-	fs.Int32Var(&ct.Min, "conntrack-min", ct.Min, "Least limit of tracked connections, regardless of the number of cores.")
+	ct := &o.flags.Conntrack
+	fs.Int32Var(ct.MaxPerCore, "conntrack-max-per-core", *ct.MaxPerCore, "Limit of tracked connections for each CPU core; 0 leaves the limit unchanged.")
+	fs.Int32Var(ct.Min, "conntrack-min", *ct.Min, "Least limit of tracked connections, regardless of the number of cores.")
 	fs.DurationVar(&ct.TCPEstablishedTimeout.Duration, "conntrack-tcp-timeout-established", ct.TCPEstablishedTimeout.Duration, "How long an idle TCP connection is tracked; 0 leaves the timeout unchanged.")
 	fs.DurationVar(&ct.TCPCloseWaitTimeout.Duration, "conntrack-tcp-timeout-close-wait", ct.TCPCloseWaitTimeout.Duration, "How long an idle TCP connection in CLOSE_WAIT is tracked; 0 leaves the timeout unchanged.")
 	fs.BoolVar(&ct.TCPBeLiberal, "conntrack-tcp-be-liberal", ct.TCPBeLiberal, "Do not mark TCP packets outside of the window INVALID.")
@@ -142,8 +129,8 @@ func (o *options) addConntrackFlags(fs *pflag.FlagSet) {
 // to a file and converted.
 func (o *options) addIPVSFlags(fs *pflag.FlagSet) {
 	ipvs := &o.flags.IPVS
-	fs.DurationVar(&o.translated.ipvsPeriod.sync, "ipvs-sync-period", o.flags.SyncPeriod.Duration, "As --iptables-sync-period, in ipvs mode.")
-	fs.DurationVar(&o.translated.ipvsPeriod.minSync, "ipvs-min-sync-period", o.flags.MinSyncPeriod.Duration, "As --iptables-min-sync-period, in ipvs mode.")
+	fs.DurationVar(&ipvs.SyncPeriod.Duration, "ipvs-sync-period", ipvs.SyncPeriod.Duration, "As --iptables-sync-period, in ipvs mode.")
+	fs.DurationVar(&ipvs.MinSyncPeriod.Duration, "ipvs-min-sync-period", ipvs.MinSyncPeriod.Duration, "As --iptables-min-sync-period, in ipvs mode.")
 	fs.StringVar(&ipvs.Scheduler, "ipvs-scheduler", ipvs.Scheduler, "Name of the IPVS scheduler.")
 	fs.StringSliceVar(&ipvs.ExcludeCIDRs, "ipvs-exclude-cidrs", ipvs.ExcludeCIDRs, "CIDRs whose virtual servers are not changed.")
 	fs.BoolVar(&ipvs.StrictARP, "ipvs-strict-arp", ipvs.StrictARP, "Answer ARP only on the interface that has the address.")
@@ -158,7 +145,7 @@ func (o *options) addPlatformFlags(fs *pflag.FlagSet) {
 		return
 	}
 	kernel := &o.flags.Winkernel
-	fs.BoolVar(&o.flags.Windows.RunAsService, "windows-service", o.flags.Windows.RunAsService, "Report to the service control manager.")
+	fs.BoolVar(&o.flags.WindowsRunAsService, "windows-service", o.flags.WindowsRunAsService, "Report to the service control manager.")
 	fs.StringVar(&kernel.NetworkName, "network-name", kernel.NetworkName, "Name of the HNS network.")
 	fs.StringVar(&kernel.SourceVip, "source-vip", kernel.SourceVip, "`IP` that load-balanced traffic is translated from.")
 	fs.BoolVar(&kernel.EnableDSR, "enable-dsr", kernel.EnableDSR, "Let answers go directly to the client.")
@@ -250,14 +237,6 @@ func sets(flag, path string) bool {
 func isPeriodOfOtherMode(flag string, mode config.ProxyMode) bool {
 	field := fieldOf(flag)
 	return (field == "syncPeriod" || field == "minSyncPeriod") && strings.HasPrefix(flag, "ipvs-") != (mode == config.ProxyModeIPVS)
-}
-
-// period returns the sync periods of a mode.
-func (t *translated) period(mode config.ProxyMode) periods {
-	if mode == config.ProxyModeIPVS {
-		return t.ipvsPeriod
-	}
-	return t.iptablesPeriod
 }
 
 // deprecation returns what to do instead of using a deprecated flag, and "" for all other flags.

@@ -17,7 +17,6 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
 )
 
@@ -142,13 +141,13 @@ func TestFlags(t *testing.T) {
 func configOf(t *testing.T, args ...string) *config.KubeProxyConfiguration {
 	t.Helper()
 	opts, flags := parse(t, args...)
-	return opts.fromFlags(flags)
+	return opts.flags.Config(flags.Changed)
 }
 
 // leaves returns every value of a configuration as it is written in v1alpha2, by its path.
 func leaves(t *testing.T, cfg *config.KubeProxyConfiguration) map[string]string {
 	t.Helper()
-	data, err := configfile.Encode(cfg, v1alpha2.Version)
+	data, err := configfile.Encode(cfg, config.Version)
 	if err != nil {
 		t.Fatal(err)
 	}

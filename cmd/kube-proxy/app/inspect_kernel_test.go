@@ -177,7 +177,7 @@ func (w *trial) rules(mode config.ProxyMode, legacy bool) {
 		}
 	}
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		if out, code := w.command("render", "--diff"); code == 0 {
+		if out, code := w.command("render", "--diff"); code == 0 && strings.Contains(out, "Other programs changed, and the proxy repaired:\n") && strings.Contains(out, repaired) {
 			break
 		} else if time.Since(began) > patience {
 			w.Fatalf("the difference stays:\n%s", out)

@@ -37,7 +37,7 @@ type nodeTrial struct {
 func (w *nodeTrial) start(mode config.ProxyMode, flags ...string) {
 	w.Helper()
 	w.cmd = w.lab.Node1.Command(w.program, append([]string{"--master", "http://" + apiAddress, "--proxy-mode", string(mode), "--hostname-override", "node1",
-		"--nodeport-addresses", "primary", "--conntrack-max-per-core", "0",
+		"--nodeport-addresses", "primary",
 		"--metrics-bind-address", "127.0.0.1:10249", "--healthz-bind-address", "127.0.0.1:10256"}, flags...)...)
 	w.cmd.Stdout, w.cmd.Stderr = &w.log, &w.log
 	if err := w.cmd.Start(); err != nil {
@@ -118,7 +118,7 @@ func clusterIPs() []netip.AddrPort {
 // newNodeTrial makes everything but the proxy. The API server has the Service and its endpoint, and no Node.
 func newNodeTrial(t *testing.T) *nodeTrial {
 	w := &nodeTrial{trial: newTrial(t), api: newAPI()}
-	file := manifests.Parse("web.yaml", []byte(nodePortService))
+	file := manifests.Parse("web.yaml", []byte(nodePortService), false)
 	if file.Err != nil {
 		t.Fatal(file.Err)
 	}

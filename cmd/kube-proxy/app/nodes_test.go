@@ -15,8 +15,6 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
 )
 
 // parse parses a command line of the root command without running it.
@@ -123,10 +121,7 @@ func TestNodes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want, err := configfile.Defaults(v1alpha1.Version)
-			if err != nil {
-				t.Fatal(err)
-			}
+			want := defaultConfig()
 			tt.expect(want)
 			if !equality.Semantic.DeepEqual(want, got.cfg) {
 				t.Errorf("(-want +got):\n%s", cmp.Diff(want, got.cfg))
@@ -139,7 +134,7 @@ func TestNodes(t *testing.T) {
 					t.Errorf("warning %d is %q, want %q", i, got.warnings[i], warning)
 				}
 			}
-			for _, version := range []string{v1alpha2.Version, v1alpha1.Version} {
+			for _, version := range configfile.Versions() {
 				again := throughFile(t, got.cfg, version)
 				if !equality.Semantic.DeepEqual(got.cfg, again) {
 					t.Errorf("written in %s it differs (-before +after):\n%s", version, cmp.Diff(got.cfg, again))

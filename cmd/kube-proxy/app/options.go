@@ -1,15 +1,12 @@
 package app
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/signal"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -17,14 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	logsapi "k8s.io/component-base/logs/api/v1"
-	netutils "k8s.io/utils/net"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile/watch"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/validation"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 )
@@ -33,20 +27,12 @@ import (
 type options struct {
 	configFile    string
 	writeConfigTo string
-	master        string
-	manifests     string
-	cleanup       bool
-	initOnly      bool
-	relistGuard   bool
-	connections   metrics.ConnectionLevel
-	counters      counterLevel
-
-	flags      *config.KubeProxyConfiguration // the fields that have flags
-	translated translated
+	flags         *v1alpha1.Flags // the fields of the configuration
+	runFlags
 }
 
-// runOptions are the settings of a run that are not fields of the configuration.
-type runOptions struct {
+// runFlags are the flags of a run that are not fields of the configuration.
+type runFlags struct {
 	// master is the URL of the API server; it wins over the kubeconfig. Empty means the kubeconfig's.
 	master string
 	// manifests is a directory to serve in place of an API server's objects. Empty means there is an API server.
@@ -61,6 +47,11 @@ type runOptions struct {
 	connections metrics.ConnectionLevel
 	// counters limits what the rules count.
 	counters counterLevel
+}
+
+// runOptions are the settings of a run that are not fields of the configuration.
+type runOptions struct {
+	runFlags
 	// gates are the feature gates.
 	gates features.Gates
 	// flags are all flags with their values, of the gates those in force.
@@ -73,16 +64,14 @@ type runOptions struct {
 
 // newOptions returns options whose flags have the defaults of v1alpha1, as Kubernetes' flags have them.
 func newOptions() *options {
-	cfg, err := configfile.Defaults(v1alpha1.Version)
-	if err != nil {
-		panic(err) // the version is in the scheme
-	}
-	return &options{flags: cfg, connections: metrics.NoConnections, counters: autoCounters}
+	return &options{flags: v1alpha1.NewFlags(), runFlags: runFlags{connections: metrics.NoConnections, counters: autoCounters}}
 }
 
+// defaultConfig returns the configuration that no flag and no file sets.
+func defaultConfig() *config.KubeProxyConfiguration { return v1alpha1.Default() }
+
 func (o *options) runOptions(l *loaded, flags *pflag.FlagSet) runOptions {
-	run := runOptions{master: o.master, manifests: o.manifests, cleanup: o.cleanup, initOnly: o.initOnly, relistGuard: o.relistGuard, connections: o.connections, counters: o.counters, gates: l.features.Gates}
-	run.check, run.flags = l.check, map[string]string{}
+	run := runOptions{runFlags: o.runFlags, gates: l.features.Gates, flags: map[string]string{}, check: l.check}
 	flags.VisitAll(func(f *pflag.Flag) { run.flags[f.Name] = f.Value.String() })
 	run.flags["feature-gates"] = l.features.InForce() // a gate may have been set by the file
 	if l.file != nil {
@@ -109,7 +98,7 @@ func (o *options) load(flags *pflag.FlagSet) (*loaded, error) {
 	if o.configFile != "" {
 		return o.loadFile(flags)
 	}
-	l := &loaded{flags: flags, warnings: deprecatedFlags(flags), cfg: o.fromFlags(flags)}
+	l := &loaded{flags: flags, warnings: deprecatedFlags(flags), cfg: o.flags.Config(flags.Changed)}
 	return l, l.validate(o.platform())
 }
 
@@ -144,9 +133,11 @@ func (o *options) fromFile(file *configfile.File, flags *pflag.FlagSet) (*loaded
 	if flags.Changed(hostnameFlag) {
 		l.cfg.HostnameOverride = o.flags.HostnameOverride
 	}
-	if err := overrideLogging(&l.cfg.Logging, flags); err != nil {
+	logging := l.cfg.Logging.Shared()
+	if err := overrideLogging(logging, flags); err != nil {
 		return nil, err
 	}
+	l.cfg.Logging = config.LoggingOf(logging)
 	if ignored := ignoredFlags(flags); len(ignored) > 0 {
 		l.warnings = append(l.warnings, fmt.Sprintf("ignored because --config is given: %s; write them into %s instead", strings.Join(ignored, ", "), o.configFile))
 	}
@@ -209,63 +200,14 @@ func ignoredFlags(flags *pflag.FlagSet) []string {
 	return names
 }
 
-// fromFlags returns the configuration of the flags, with v1alpha1's rules for flags that set several fields.
-func (o *options) fromFlags(flags *pflag.FlagSet) *config.KubeProxyConfiguration {
-	cfg := o.flags.DeepCopy()
-	t := &o.translated
-
-	period := t.period(cfg.Mode)
-	cfg.SyncPeriod.Duration, cfg.MinSyncPeriod.Duration = period.sync, period.minSync
-	cfg.IPVS.MasqueradeBit = cfg.IPTables.MasqueradeBit
-
-	if ip := netutils.ParseIPSloppy(t.bindAddress); t.bindAddress != "" && (ip == nil || !ip.IsUnspecified()) {
-		cfg.NodeIPOverride = []string{t.bindAddress}
-	}
-	if t.clusterCIDR != "" {
-		cfg.DetectLocal.ClusterCIDRs = strings.Split(t.clusterCIDR, ",")
-	}
-
-	client, defaults := &cfg.ClientConnection, newOptions().flags.ClientConnection // 0 and "" mean the default, as in a file
-	client.ContentType, client.QPS, client.Burst = cmp.Or(client.ContentType, defaults.ContentType), cmp.Or(client.QPS, defaults.QPS), cmp.Or(client.Burst, defaults.Burst)
-
-	healthz, metrics := v1alpha1.ServerAddresses(netutils.IsIPv6String(t.bindAddress))
-	if !flags.Changed("healthz-bind-address") {
-		cfg.HealthzBindAddress = healthz
-	}
-	if !flags.Changed("metrics-bind-address") || cfg.MetricsBindAddress == "" {
-		cfg.MetricsBindAddress = metrics
-	}
-	cfg.HealthzBindAddress = v1alpha1.AppendPort(cfg.HealthzBindAddress, v1alpha1.HealthzPort)
-	cfg.MetricsBindAddress = v1alpha1.AppendPort(cfg.MetricsBindAddress, v1alpha1.MetricsPort)
-	if flags.Changed("healthz-port") {
-		cfg.HealthzBindAddress = withPort(cfg.HealthzBindAddress, t.healthzPort)
-	}
-	if flags.Changed("metrics-port") {
-		cfg.MetricsBindAddress = withPort(cfg.MetricsBindAddress, t.metricsPort)
-	}
-	return cfg
-}
-
-// withPort replaces the port of an address; 0 switches the server off.
-func withPort(address string, port int32) string {
-	if port == 0 || address == "" {
-		return ""
-	}
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return address // validation reports what is wrong with it
-	}
-	return net.JoinHostPort(host, strconv.Itoa(int(port)))
-}
-
 // validate reports all errors at once: of values, of feature gates, of the file's version, and, unless goos is "", whether the
 // configuration can be started on that platform.
 func (l *loaded) validate(goos string) error {
 	l.features = features.Read(l.cfg.FeatureGates)
 	l.warnings = append(l.warnings, l.features.Warnings...)
-	errs := validation.Validate(l.cfg, l.features.Gate)
+	errs := config.Validate(l.cfg, l.features.Gate)
 	if goos != "" {
-		errs = append(errs, validation.Startable(l.cfg, goos)...)
+		errs = append(errs, config.Startable(l.cfg, goos)...)
 	}
 	for name, err := range l.features.Errors {
 		errs = append(errs, field.Invalid(field.NewPath("featureGates").Child(name), l.cfg.FeatureGates[name], err.Error()))
@@ -305,7 +247,7 @@ func writeConfig(name string, stdout io.Writer, cfg *config.KubeProxyConfigurati
 	if err != nil {
 		return err
 	}
-	if version == v1alpha2.Version && !equality.Semantic.DeepEqual(cfg, again.Config) {
+	if version == config.Version && !equality.Semantic.DeepEqual(cfg, again.Config) {
 		return fmt.Errorf("%s is not written: version %s cannot represent this configuration; please report this bug", name, version)
 	}
 	return writeTo(name, stdout, data)

@@ -23,7 +23,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
 
 // readerOptions say where a command reads what it shows: a running proxy, or objects where none runs.
@@ -145,13 +145,13 @@ func (o *readerOptions) load(cmd *cobra.Command) (inspect.Reader, error) {
 		families = []cluster.Family{cluster.IPv4, cluster.IPv6}
 	}
 	// This is how a plan becomes rules without a running proxy.
-	rules := view.Rules{Mode: string(cfg.EffectiveMode()), Renderers: renderers(cfg, backend.CounterLimits{}), Families: families}
+	rules := status.Rules{Mode: string(cfg.EffectiveMode()), Renderers: renderers(cfg, backend.CounterLimits{}), Families: families}
 	return inspect.Load(ctx, cluster.NewBuilder(name, addrs...), planning, rules, sources...)
 }
 
 // configuration returns that of the configuration file, or the flags' defaults.
 func (o *readerOptions) configuration(cmd *cobra.Command) (*config.KubeProxyConfiguration, features.Gates, error) {
-	cfg, gates := newOptions().flags, features.Read(nil).Gates
+	cfg, gates := defaultConfig(), features.Read(nil).Gates
 	if o.configFile != "" {
 		l, err := loadValidConfig(cmd, o.configFile)
 		if err != nil {
@@ -170,7 +170,10 @@ func restConfig(kubeconfig, context, userAgent string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig
 	client, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
-	if err != nil {
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, errors.New("find the API server: there is no kubeconfig in ~/.kube/config or $KUBECONFIG, and this is no pod; give --kubeconfig")
+	case err != nil:
 		return nil, fmt.Errorf("find the API server: %w; give --kubeconfig", err)
 	}
 	return rest.AddUserAgent(client, userAgent), nil

@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/check/rehearsal"
+	"github.com/seed-11a05479/kube-proxy/pkg/check"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/scratch"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -50,15 +50,14 @@ func (o *rehearseOptions) run(cmd *cobra.Command) error {
 	if o.outside == "" || string(here) == o.outside || slices.ContainsFunc(links, connects) {
 		return usageError{errors.New("it would write rules in the network namespace of the node; run kube-proxy check --pre")}
 	}
-	cfg := newOptions().flags
+	cfg := defaultConfig()
 	cfg.Mode = config.ProxyMode(o.mode)
 	chosen, _, err := chooseMode(cfg, backend.CounterLimits{})
 	if err != nil {
 		return err
 	}
-	steps, err := rehearsal.Run(cmd.Context(), rehearsal.Config{
-		Families: o.families, Plan: &plan.Options{ServeExternalIPs: true}, Mode: chosen, Variant: o.variant,
-	})
+	rehearsal := &check.Rehearsal{Families: o.families, Plan: &plan.Options{ServeExternalIPs: true}, Mode: chosen, Variant: o.variant}
+	steps, err := rehearsal.Run(cmd.Context())
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,8 @@
 package app
 
 import (
+	"cmp"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -29,7 +31,8 @@ func newRenderCommand() *cobra.Command {
 read from the kernel; counters and the clients of session affinity, which the kernel writes, are missing.
 
 --diff compares them with the kernel's rules, and lists the chains, sets and maps that differ: + is missing in the kernel, - is
-only there. It needs nft to list the rules of nftables chains. It changes nothing.
+only there. It needs nft to list the rules of nftables chains. It changes nothing. Of a running proxy it lists what other programs
+changed and the proxy repaired, too, as kube-proxy drift does.
 Without a running proxy it needs the right to read the kernel's rules (CAP_NET_ADMIN).
 
 --mode renders for another proxy mode. A running proxy plans with the defaults of its own mode, such as those of
@@ -79,24 +82,71 @@ func (o *renderOptions) run(cmd *cobra.Command) error {
 	return inspect.PrintRuleset(cmd.OutOrStdout(), rules)
 }
 
-// runDiff prints differences.
+// runDiff prints differences and, of the rules of a running proxy, repairs.
 func (o *renderOptions) runDiff(cmd *cobra.Command, reader inspect.Reader) error {
 	found, err := reader.Compare(cmd.Context(), o.mode)
 	if err != nil {
 		return err
 	}
-	if err := o.printDiff(cmd, found); err != nil {
-		return err
+	repairs := &v1alpha1.RepairList{}
+	if o.running() && o.mode == "" {
+		if repairs, err = reader.Repairs(cmd.Context()); err != nil {
+			return err
+		}
 	}
-	if len(found.Items) > 0 {
+	if o.output != outputText {
+		err = printObject(cmd.OutOrStdout(), o.output, struct {
+			*v1alpha1.Comparison
+			Repairs []v1alpha1.Repair `json:"repairs,omitempty"`
+		}{found, repairs.Items})
+	} else if err = inspect.PrintComparison(cmd.OutOrStdout(), found); err == nil && len(repairs.Items) > 0 {
+		fmt.Fprintln(cmd.OutOrStdout(), "\nOther programs changed, and the proxy repaired:")
+		err = printer(cmd).PrintRepairs(cmd.OutOrStdout(), repairs)
+	}
+	if err == nil && len(found.Items) > 0 {
 		return exitCode{exitDiffers, nil}
 	}
-	return nil
+	return err
 }
 
-func (o *renderOptions) printDiff(cmd *cobra.Command, found *v1alpha1.Comparison) error {
-	if o.output != outputText {
-		return printObject(cmd.OutOrStdout(), o.output, found)
+// newDriftCommand returns the part of "kube-proxy render --diff" about the past: it reads no rules, and no repair changes its exit
+// code.
+func newDriftCommand() *cobra.Command {
+	opts := &renderOptions{}
+	command := &cobra.Command{
+		Use:   "drift",
+		Short: "Show which rules other programs changed, and the proxy repaired",
+		Long: `Lists the last 100 times that the proxy found its rules changed by another program: when, which chains, sets or elements
+differed, and the program that wrote them where the kernel reports it. The proxy repairs them at once; kube-proxy render --diff shows
+what differs now, too.
+
+It asks the proxy that runs on this node, by its metrics address.`,
+		Example: "  kube-proxy drift\n  kube-proxy drift -o json",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return opts.runDrift(cmd) },
 	}
-	return inspect.PrintComparison(cmd.OutOrStdout(), found)
+	command.Flags().StringVar(&opts.server, "server", inspect.DefaultServer, "metrics `address` of the running proxy, HOST:PORT.")
+	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
+	return command
+}
+
+// runDrift prints repairs.
+func (o *renderOptions) runDrift(cmd *cobra.Command) error {
+	if err := o.checkOutput(); err != nil {
+		return err
+	}
+	reader, err := o.open(cmd)
+	if err != nil {
+		return err
+	}
+	repairs, err := reader.Repairs(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if o.output != outputText {
+		err = printObject(cmd.OutOrStdout(), o.output, repairs)
+	} else {
+		err = printer(cmd).PrintRepairs(cmd.OutOrStdout(), repairs)
+	}
+	return cmp.Or(err, failing(cmd.Context(), reader, ""))
 }

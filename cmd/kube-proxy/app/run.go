@@ -17,7 +17,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/validation"
 	conntracktable "github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cpus"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cputime"
@@ -118,7 +117,7 @@ func (l *loaded) startable() error {
 
 // checkFamilies compares the configuration with the families of this machine.
 func (p *process) checkFamilies(ctx context.Context) error {
-	errs, warnings := validation.CheckFamilies(p.cfg, validation.Families{
+	errs, warnings := config.CheckFamilies(p.cfg, config.Families{
 		IPv4: slices.Contains(p.families.All, cluster.IPv4), IPv6: slices.Contains(p.families.All, cluster.IPv6),
 	})
 	if warning := p.opts.check(warnings); warning != nil {
@@ -237,7 +236,7 @@ func (p *process) begin(ctx context.Context, recorder proxy.Recorder) {
 	if p.cfg.Mode != "" {
 		return
 	}
-	event.Warning, event.Reason = true, "ProxyModeDefaulted"
+	event.Warning, event.Reason = true, "KubeProxyDefaultMode"
 	event.Message = fmt.Sprintf("The proxy mode is not set, and defaults to %s. The default may change in a later version; "+
 		"set mode in the configuration file (or --proxy-mode) to the mode that you want", mode)
 	logger.Info(event.Message)

@@ -25,12 +25,12 @@ func run(_ context.Context, _ *config.KubeProxyConfiguration, _ runOptions) erro
 // startable leaves the answer to run.
 func (*loaded) startable() error { return nil }
 
-// openDoors returns an error: the checks read Linux.
-func openDoors(*loaded, bool) (check.Node, *check.Doors, error) {
-	return check.Node{}, nil, fmt.Errorf("\"kube-proxy check\" runs on the node, which is Linux; this is %s", runtime.GOOS)
+// newChecker returns an error: the checks read Linux.
+func newChecker(*loaded, bool) (*check.Checker, error) {
+	return nil, fmt.Errorf("\"kube-proxy check\" runs on the node, which is Linux; this is %s", runtime.GOOS)
 }
 
-// newRehearseCommand builds the command that openDoors would need.
+// newRehearseCommand builds the command that newChecker would need.
 func newRehearseCommand() *cobra.Command { return &cobra.Command{Use: "rehearse", Hidden: true} }
 
 // renderers returns none: this platform has no backend.

@@ -17,14 +17,10 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netlock"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/health"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
 )
 
 // How long a response about health may take, and one about anything else. Without a limit, clients that do not read their responses
@@ -96,15 +92,15 @@ func (s *servers) metrics() part {
 
 // pages makes a server of /metrics and the other pages.
 func (s *servers) pages() *serve.Server {
-	pages := &metrics.Pages{
-		Mode: string(s.cfg.EffectiveMode()), Metrics: view.NewTurn(scrapes).Handler(legacyregistry.Handler()), Node: s.node,
+	pages := &serve.Pages{
+		Mode: string(s.cfg.EffectiveMode()), Metrics: serve.NewTurn(scrapes).Handler(legacyregistry.Handler()), Node: s.node,
 		Profiling: s.cfg.EnableProfiling, API: s.api, Page: s.page,
 	}
 	if s.opts.gates.ComponentStatusz {
-		pages.Statusz = &metrics.Statusz{Start: time.Now()}
+		pages.Statusz = &serve.Statusz{Start: time.Now()}
 	}
 	if s.opts.gates.ComponentFlagz {
-		pages.Flagz = &metrics.Flagz{Flags: s.opts.flags}
+		pages.Flagz = &serve.Flagz{Flags: s.opts.flags}
 	}
 	return &serve.Server{
 		Name: serve.Metrics, Address: s.cfg.MetricsBindAddress, HTTP: serve.HTTP(pages.Handler(), pageTimeout, serve.PagesIdle), Limit: s.limits.Metrics,
@@ -124,15 +120,11 @@ func (s *servers) serve(reason string, server *serve.Server) part {
 	return server.Run
 }
 
-// publishConfig makes /configz show the configuration in force, in its latest version.
+// publishConfig makes /configz show the configuration in force.
 func publishConfig(cfg *config.KubeProxyConfiguration) error {
-	shown, err := configfile.Versioned(cfg, v1alpha2.Version)
-	if err != nil {
-		return err
-	}
 	page, err := configz.New(config.GroupName)
 	if err != nil {
 		return fmt.Errorf("show the configuration: %w", err)
 	}
-	return page.Set(shown)
+	return page.Set(cfg)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
 
 // serviceOptions are the flags of "kube-proxy service ...".
@@ -169,18 +170,22 @@ func (o *serviceOptions) separator() string {
 
 // list shows the list.
 func (o *serviceOptions) list(r round) (*inspect.Counters, error) {
-	query := inspect.Query{Namespace: o.namespace, Address: o.address, Connections: o.output != outputTable || o.watch}
+	namespace := o.namespace
 	if o.all || o.address != "" {
-		query.Namespace = ""
+		namespace = ""
 	}
-	services, err := r.from.Services(r, query)
+	filter, err := status.ParseFilter(namespace, o.address)
+	if err != nil {
+		return nil, err
+	}
+	services, err := r.from.Services(r, filter, o.output != outputTable || o.watch)
 	if err != nil {
 		return nil, err
 	}
 	if !o.textual() {
 		return nil, printObject(r.out, o.output, services)
 	}
-	r.print.Namespaces = query.Namespace == ""
+	r.print.Namespaces = namespace == ""
 	counters, rates := r.counters(services.ConnectionsError, services.Time, services.Items...)
 	return counters, r.print.PrintServices(r.out, services, rates)
 }

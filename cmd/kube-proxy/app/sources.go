@@ -18,7 +18,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver/events"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/interfaces"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
 )
 
@@ -39,7 +38,7 @@ func (in *inputs) complete() bool { return source.AllComplete(in.sources) }
 // command line's share.
 func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node string, opts runOptions, watched apiserver.Options) (*inputs, error) {
 	machine := netif.New()
-	in := &inputs{sources: []source.Source{interfaces.New(machine)}}
+	in := &inputs{sources: []source.Source{source.NewInterfaces(machine)}}
 	if opts.manifests != "" {
 		in.unlisted = func() string { return "" }
 		in.sources = append(in.sources, manifests.New(opts.manifests, node, manifests.Options{

@@ -15,7 +15,7 @@ func openTracer(ctx context.Context, f trace.Filter) (trace.Tracer, error) { ret
 // traceable returns an error if the kernel cannot report what the rules of a proxy mode do. An empty mode is not known: then it is
 // any that has rules here.
 func traceable(ctx context.Context, name string) error {
-	for _, m := range modes(newOptions().flags, backend.CounterLimits{}) {
+	for _, m := range modes(defaultConfig(), backend.CounterLimits{}) {
 		mode, ok := m.Remover.(backend.Mode)
 		if !ok || name != "" && name != string(m.name) {
 			continue

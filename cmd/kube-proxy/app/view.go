@@ -11,7 +11,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/interfaces"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
 )
@@ -29,5 +28,5 @@ func (p *process) view(counter backend.ConnectionCounter, waiting func() []strin
 // made from it, and its interfaces.
 func thisMachine() (manifests.Options, []source.Source) {
 	machine := netif.New()
-	return manifests.Options{Addrs: machine.NodeAddrs}, []source.Source{interfaces.New(machine)}
+	return manifests.Options{Addrs: machine.NodeAddrs}, []source.Source{source.NewInterfaces(machine)}
 }

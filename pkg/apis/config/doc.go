@@ -1,15 +1,16 @@
-// Package config is the internal form of the proxy's configuration.
+// Package config is the proxy's configuration: the types of its latest version, v1alpha2, their defaults and
+// validation.
 //
-// Both file versions and the command line are converted to it, with all defaults; nothing else in the program reads a
-// configuration. The fields have the names and places of v1alpha2, whose doc comments have their units, defaults and
-// effects. Where v1alpha2 uses a pointer to distinguish a missing value from zero, this form has the plain value.
+// Both file versions and the command line become a [KubeProxyConfiguration] with all defaults; nothing else in the program reads
+// a configuration (docs/decisions/0034). The doc comments of its fields are the field reference (docs/config.md, "kube-proxy
+// config explain").
 //
-//	file, v1alpha1 ──► v1alpha1/ ──┐
-//	file, v1alpha2 ──► v1alpha2/ ──┼─► KubeProxyConfiguration ──► validation/ ──► cmd/kube-proxy
-//	flags ─────────────────────────┘
+//	file, v1alpha2 ──────────────┐
+//	file, v1alpha1 ──┬► v1alpha1/┼─► KubeProxyConfiguration ──► Validate ──► cmd/kube-proxy
+//	flags ───────────┘
 //
-// configfile/ reads and writes files with line numbers, scheme/ contains the versions, explain/ the doc comments.
+// v1alpha1 is flat and mixes settings of one instance, one platform or one backend with shared ones. In v1alpha2 each setting has
+// one place; docs/config.md shows the place of each field of v1alpha1.
 //
-// +k8s:deepcopy-gen=package
-// +groupName=kubeproxy.config.k8s.io
+// configfile/ reads and writes files with line numbers, explain/ describes the fields.
 package config

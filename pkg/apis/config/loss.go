@@ -1,7 +1,5 @@
 package config
 
-// +k8s:deepcopy-gen=false
-
 // Loss is a setting that a conversion cannot preserve.
 type Loss struct {
 	// Field is the path of the setting in the original version.

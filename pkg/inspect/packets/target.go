@@ -11,7 +11,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
 
 // PerSecond is the number of packets that are traced in a second at most, in each IP family: enough to read, and few enough that
@@ -45,7 +45,7 @@ func ParseTarget(to, from string) (t Target, err error) {
 		}
 		return t, nil
 	}
-	d, err := view.ParseDestination(to)
+	d, err := status.ParseDestination(to)
 	if err != nil {
 		return Target{}, err
 	}
@@ -88,11 +88,11 @@ func (t *Target) Resolve(ctx context.Context, from inspect.Reader, nodePorts []s
 	if t.To.IsValid() {
 		filter.To = []trace.Destination{{Addr: t.To.Addr(), Protocol: protocolNumber(t.Protocol), Port: t.To.Port()}}
 	}
-	query := inspect.Query{}
+	var having status.Filter
 	if t.To.IsValid() && !slices.Contains(nodePorts, t.To.Addr().String()) {
-		query.Address = t.To.Addr().String()
+		having.Address = t.To.Addr()
 	}
-	services, err := from.Services(ctx, query)
+	services, err := from.Services(ctx, having, false)
 	if err != nil {
 		return filter, nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
 
 func TestParseTarget(t *testing.T) {
@@ -65,11 +66,11 @@ func TestParseTarget(t *testing.T) {
 // reader has the Services of a test.
 type reader struct {
 	inspect.Reader
-	asked []inspect.Query
+	asked []status.Filter
 }
 
-func (r *reader) Services(_ context.Context, q inspect.Query) (*v1alpha1.ServiceList, error) {
-	r.asked = append(r.asked, q)
+func (r *reader) Services(_ context.Context, f status.Filter, _ bool) (*v1alpha1.ServiceList, error) {
+	r.asked = append(r.asked, f)
 	return &v1alpha1.ServiceList{Items: services()}, nil
 }
 
@@ -88,7 +89,7 @@ func TestResolve(t *testing.T) {
 	for _, test := range []struct {
 		to, from string
 		want     []trace.Destination
-		asked    []inspect.Query
+		asked    []status.Filter
 		err      string
 	}{
 		{to: "default/web", want: []trace.Destination{{Addr: cluster, Protocol: protoTCP, Port: 80}, {Addr: node, Protocol: protoTCP, Port: 30080}}},
@@ -97,11 +98,11 @@ func TestResolve(t *testing.T) {
 		{to: "default/web:http/udp", err: "has no port http/udp"},
 		{to: "default/web", from: "fd00::/8", err: "has no address of the IP family of fd00::/8"},
 		{to: "default/none", err: "no such Service"},
-		{to: "10.96.0.10", want: []trace.Destination{{Addr: cluster}}, asked: []inspect.Query{{Address: "10.96.0.10"}}},
-		{to: "172.18.0.11:53/udp", want: []trace.Destination{{Addr: netip.MustParseAddr("172.18.0.11"), Protocol: protoUDP, Port: 53}}, asked: []inspect.Query{{}}},
-		{to: "127.0.0.1", want: []trace.Destination{{Addr: netip.MustParseAddr("127.0.0.1")}}, asked: []inspect.Query{{}}},
-		{to: "172.18.0.12", want: []trace.Destination{{Addr: netip.MustParseAddr("172.18.0.12")}}, asked: []inspect.Query{{Address: "172.18.0.12"}}},
-		{from: "10.244.0.0/16", asked: []inspect.Query{{}}},
+		{to: "10.96.0.10", want: []trace.Destination{{Addr: cluster}}, asked: []status.Filter{{Address: cluster}}},
+		{to: "172.18.0.11:53/udp", want: []trace.Destination{{Addr: netip.MustParseAddr("172.18.0.11"), Protocol: protoUDP, Port: 53}}, asked: []status.Filter{{}}},
+		{to: "127.0.0.1", want: []trace.Destination{{Addr: netip.MustParseAddr("127.0.0.1")}}, asked: []status.Filter{{}}},
+		{to: "172.18.0.12", want: []trace.Destination{{Addr: netip.MustParseAddr("172.18.0.12")}}, asked: []status.Filter{{Address: netip.MustParseAddr("172.18.0.12")}}},
+		{from: "10.244.0.0/16", asked: []status.Filter{{}}},
 	} {
 		target, err := ParseTarget(test.to, test.from)
 		if err != nil {
@@ -121,7 +122,7 @@ func TestResolve(t *testing.T) {
 		if diff := cmp.Diff(test.want, filter.To, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 			t.Errorf("%q from %q: -want +got:\n%s", test.to, test.from, diff)
 		}
-		if diff := cmp.Diff(test.asked, from.asked); diff != "" {
+		if diff := cmp.Diff(test.asked, from.asked, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
 			t.Errorf("%q from %q asks: -want +got:\n%s", test.to, test.from, diff)
 		}
 	}

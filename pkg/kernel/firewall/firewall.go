@@ -29,22 +29,21 @@ type Chain struct {
 
 // Chains reads the base chains of type filter in the network namespace of the calling thread. It needs CAP_NET_ADMIN.
 func Chains(ctx context.Context) (chains []Chain, err error) {
-	err = netlink.Retry(ctx, func() error {
-		chains, err = read()
-		return err
-	})
+	conn, err := nf.Open()
+	if err == nil {
+		err = netlink.Retry(ctx, func() error {
+			chains, err = read(conn)
+			return err
+		})
+		err = errors.Join(err, conn.Close())
+	}
 	if err != nil {
 		return nil, fmt.Errorf("list the base chains of nf_tables: %w", netlink.WithAdvice(err, nf.Advice))
 	}
 	return chains, nil
 }
 
-func read() (chains []Chain, err error) {
-	conn, err := nf.Open()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, conn.Close()) }()
+func read(conn *nf.Conn) (chains []Chain, err error) {
 	for _, family := range []nf.Family{nf.IPv4, nf.IPv6, nf.Inet} {
 		first := len(chains)
 		err := conn.Chains(family, "", func(table string, c nf.Chain) {

@@ -27,14 +27,10 @@ type direct struct {
 	rule []byte
 }
 
-func openDirect(family Family) (*direct, error) {
-	conn, err := nf.Open()
-	if err != nil {
-		return nil, err
-	}
+func newDirect(conn *nf.Conn, family Family) *direct {
 	d := &direct{conn: conn, encoder: encoder{family: family}}
 	d.empty()
-	return d, nil
+	return d
 }
 
 // empty replaces the batch by an empty one.

@@ -68,14 +68,15 @@ func open(ctx context.Context, family Family, variant Variant) (*kernelTables, e
 	if variant != NFT || !encoded {
 		return t, nil
 	}
-	if t.reader, err = openNFTRequests(family); err == nil {
-		if t.direct, err = openDirect(family); err != nil {
-			err = errors.Join(err, t.reader.close())
-		}
-	}
+	reading, err := nf.Open()
 	if err != nil {
-		return nil, fmt.Errorf("iptables %s: read the kernel's rules: %w", family, err)
+		return nil, fmt.Errorf("iptables %s: %w", family, err)
 	}
+	writing, err := nf.Open()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("iptables %s: %w", family, err), reading.Close())
+	}
+	t.reader, t.direct = &nftRequests{conn: reading, family: family}, newDirect(writing, family)
 	return t, nil
 }
 

@@ -26,6 +26,9 @@ const (
 	errorTarget   = "ERROR"                        // XT_ERROR_TARGET begins a chain
 )
 
+// The entries are read here, and not from iptables-legacy-save -c (0.06 s of a processor for 20,000 rules), because [Holding] has to find
+// chains also where no program is installed; the counters are a few lines more.
+
 // layout is where the parts of a family's entries are: struct ipt_entry, struct ip6t_entry.
 type layout struct {
 	socketFamily, level      int

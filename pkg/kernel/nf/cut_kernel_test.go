@@ -116,10 +116,11 @@ func TestKernelCatchAll(t *testing.T) {
 	netns.Enter(t, "nft")
 	nft(t, "add table ip "+testTable+"; add map ip "+testTable+" services { type ipv4_addr : verdict; }; "+
 		"add element ip "+testTable+" services { 10.96.0.1 : accept, * : drop }")
-	table, err := OpenTable(IPv4, testTable)
+	conn, err := Open()
 	if err != nil {
 		t.Fatal(err)
 	}
+	table := NewTable(conn, IPv4, testTable)
 	t.Cleanup(func() {
 		if err := table.Close(); err != nil {
 			t.Error(err)

@@ -17,5 +17,6 @@
 //
 // Everything is encoded as nft and iptables-nft do, so that their programs can print it.
 //
-// A Conn speaks to its kernel through one [Socket] only: a fake nf_tables can stand under all doors there.
+// A Conn speaks to its kernel through a [Socket] only, a Watch hears it through a [Listener]: package nftest has a fake nf_tables
+// behind both, which answers the messages that the kernel gets, so that the real doors run on it.
 package nf

@@ -19,13 +19,9 @@ type Table struct {
 	name   string
 }
 
-// OpenTable opens a table in the network namespace of the calling thread. Its name has 1 to MaxNameLen bytes.
-func OpenTable(family Family, name string) (*Table, error) {
-	c, err := Open()
-	if err != nil {
-		return nil, Wrap("open", family, name, err)
-	}
-	return &Table{Conn: c, family: family, name: name}, nil
+// NewTable returns a table over a connection, which is its own. Its name has 1 to MaxNameLen bytes.
+func NewTable(c *Conn, family Family, name string) *Table {
+	return &Table{Conn: c, family: family, name: name}
 }
 
 // Name is the table's name.

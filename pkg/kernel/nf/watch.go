@@ -3,11 +3,10 @@
 package nf
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -55,10 +54,10 @@ type Write struct {
 // missed any. Its methods are safe for concurrent use.
 type Watch struct {
 	tables   map[TableName]bool
-	file     *os.File
-	conn     syscall.RawConn
+	listener Listener
 	requests *Conn
 	modified chan struct{}
+	waits    sync.Once // run, at the first call of Modified
 	ended    chan struct{}
 
 	mu sync.Mutex
@@ -72,18 +71,26 @@ type Watch struct {
 	writes   []Write
 	missed   bool
 	messages int
-	buffer   []byte
 }
 
 const (
-	// watchQueue is how many bytes of notifications the kernel keeps until they are read: those of some 20,000 objects. It
-	// uses that much memory only if they are not read.
+	// watchQueue is how many bytes of notifications the kernel keeps until they are read: those of some 20,000 objects.
 	watchQueue = 8 << 20
-	// watchBuffer is more than the size of one notification.
-	watchBuffer = 64 << 10
 	// maxMessages limits what is read between two calls of Take, and so what a program that writes all the time costs.
 	maxMessages = 20_000
 )
+
+// Listener is what a Watch receives from: the kernel's is a [netlink.Listener], whose methods these are.
+type Listener interface {
+	// Join and Leave begin and end the membership of the group.
+	Join() error
+	Leave() error
+	// Receive takes some of what is waiting, Await waits for more.
+	Receive(each func(netlink.Message)) (found, lost bool)
+	Await(ctx context.Context, receive func() bool) error
+	// Close ends Await.
+	Close() error
+}
 
 // OpenWatch opens a Watch of tables in the network namespace of the calling thread. It requires CAP_NET_ADMIN.
 func OpenWatch(tables ...TableName) (*Watch, error) {
@@ -91,38 +98,33 @@ func OpenWatch(tables ...TableName) (*Watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_NETFILTER)
+	listener, err := netlink.Listen(unix.NFNLGRP_NFTABLES, watchQueue)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open a socket for nf_tables' notifications: %w", err), requests.Close())
+		return nil, errors.Join(err, requests.Close())
 	}
+	return NewWatch(requests, listener, tables...)
+}
+
+// NewWatch returns a Watch over a connection and a listener of NFNLGRP_NFTABLES, which it closes with itself.
+func NewWatch(requests *Conn, listener Listener, tables ...TableName) (*Watch, error) {
 	w := &Watch{
-		tables: map[TableName]bool{}, file: os.NewFile(uintptr(fd), "netlink"), requests: requests,
-		modified: make(chan struct{}, 1), ended: make(chan struct{}), buffer: make([]byte, watchBuffer),
+		tables: map[TableName]bool{}, listener: listener, requests: requests,
+		modified: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	for _, t := range tables {
 		w.tables[t] = true
 	}
-	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, watchQueue) != nil { // outside of the initial user namespace
-		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, watchQueue)
+	if err := w.join(); err != nil {
+		return nil, errors.Join(fmt.Errorf("subscribe to nf_tables' notifications: %w", err), listener.Close(), requests.Close())
 	}
-	if err == nil { // the kernel sends nothing to a socket without an address
-		err = unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
-	}
-	if err == nil {
-		w.conn, err = w.file.SyscallConn()
-	}
-	if err == nil {
-		err = w.join()
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("subscribe to nf_tables' notifications: %w", err), w.file.Close(), requests.Close())
-	}
-	go w.run()
 	return w, nil
 }
 
 // Modified returns a channel that receives a value when a watched table was written, or may have been, and for Report.
-func (w *Watch) Modified() <-chan struct{} { return w.modified }
+func (w *Watch) Modified() <-chan struct{} {
+	w.waits.Do(func() { go w.run() })
+	return w.modified
+}
 
 // Report sends a value to the channel of Modified.
 func (w *Watch) Report() {
@@ -137,7 +139,7 @@ func (w *Watch) Report() {
 func (w *Watch) Take() (writes []Write, all bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.drain()
+	w.receive()
 	if !w.member && w.join() != nil {
 		w.missed = true
 	}
@@ -155,7 +157,7 @@ func (w *Watch) Pause() error {
 		return err
 	}
 	now, err := w.requests.Generation()
-	w.drain()
+	w.receive()
 	w.missed = w.missed || now != w.last // it ends after the pause began
 	return err
 }
@@ -174,14 +176,15 @@ func (w *Watch) Resume(own int) (alone bool) {
 
 // Close closes the sockets.
 func (w *Watch) Close() error {
-	err := w.file.Close()
+	err := w.listener.Close()
+	w.waits.Do(func() { close(w.ended) })
 	<-w.ended
 	return errors.Join(err, w.requests.Close())
 }
 
 // join enters the group. What belongs to a transaction that ended before is not known.
 func (w *Watch) join() (err error) {
-	if err := w.membership(unix.NETLINK_ADD_MEMBERSHIP); err != nil {
+	if err := w.listener.Join(); err != nil {
 		return err
 	}
 	w.member, w.open = true, Write{}
@@ -192,24 +195,17 @@ func (w *Watch) join() (err error) {
 // leave leaves the group.
 func (w *Watch) leave() error {
 	w.member = false
-	return w.membership(unix.NETLINK_DROP_MEMBERSHIP)
-}
-
-func (w *Watch) membership(option int) (err error) {
-	closed := w.conn.Control(func(fd uintptr) {
-		err = unix.SetsockoptInt(int(fd), unix.SOL_NETLINK, option, unix.NFNLGRP_NFTABLES)
-	})
-	return errors.Join(err, closed)
+	return w.listener.Leave()
 }
 
 // run reads notifications until the Watch is closed.
 func (w *Watch) run() {
 	defer close(w.ended)
 	for {
-		err := w.conn.Read(func(fd uintptr) (done bool) {
+		err := w.listener.Await(context.Background(), func() bool {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			return w.receive(fd)
+			return w.receive()
 		})
 		if err != nil {
 			return
@@ -223,36 +219,19 @@ func (w *Watch) run() {
 	}
 }
 
-// drain reads what is waiting.
-func (w *Watch) drain() {
-	if w.conn.Control(func(fd uintptr) { w.receive(fd) }) != nil {
-		w.missed = true
-	}
-}
-
 // receive reads what is waiting, and reports whether there was anything. After too many messages it leaves the group, so that
 // there is an end.
-func (w *Watch) receive(fd uintptr) (found bool) {
+func (w *Watch) receive() (some bool) {
 	for {
 		if w.messages > maxMessages && w.member {
 			w.missed = true
 			_ = w.leave() // it is then told more than it wants to know
 		}
-		n, _, err := unix.Recvfrom(int(fd), w.buffer, unix.MSG_DONTWAIT|unix.MSG_TRUNC)
-		switch {
-		case errors.Is(err, unix.EAGAIN):
-			return found
-		case errors.Is(err, unix.EINTR):
-		case err != nil || n > len(w.buffer): // ENOBUFS: the kernel had more than the queue could hold
-			found, w.missed, w.partial = true, true, true
-			if err != nil && !errors.Is(err, unix.ENOBUFS) {
-				return true
-			}
-		default:
-			found = true
-			for m := netlink.ReadMessages(w.buffer[:n]); m.Next(); {
-				w.add(m.Message)
-			}
+		found, lost := w.listener.Receive(w.add)
+		some = some || found
+		w.missed, w.partial = w.missed || lost, w.partial || lost
+		if !found {
+			return some
 		}
 	}
 }

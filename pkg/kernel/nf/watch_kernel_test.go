@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -45,7 +46,21 @@ func watching(t *testing.T) *Watch {
 	netns.Require(t, "nft")
 	netns.Enter(t)
 	script(t, "add table ip ours; add chain ip ours c; add set ip ours s { type ipv4_addr; }")
-	w, err := OpenWatch(ours)
+	return opened(t, watchQueue)
+}
+
+// opened opens a Watch with a queue of so many bytes.
+func opened(t *testing.T, queue int) *Watch {
+	t.Helper()
+	requests, err := Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := netlink.Listen(unix.NFNLGRP_NFTABLES, queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := NewWatch(requests, listener, ours)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,18 +125,11 @@ func TestKernelWatch(t *testing.T) {
 
 // TestKernelWatchLosesSome has the kernel send more than the queue holds.
 func TestKernelWatchLosesSome(t *testing.T) {
-	w := watching(t)
+	watching(t)
+	w := opened(t, 16<<10)
 	w.mu.Lock() // nothing is read
-	err := w.conn.Control(func(fd uintptr) {
-		if err := unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUF, 16<<10); err != nil {
-			t.Error(err)
-		}
-	})
 	script(t, many(2000))
 	w.mu.Unlock()
-	if err != nil {
-		t.Fatal(err)
-	}
 	if _, all := w.Take(); all {
 		t.Error("nothing is missed")
 	}
@@ -134,6 +142,7 @@ func TestKernelWatchLosesSome(t *testing.T) {
 // TestKernelWatchLeaves has a program write more than the Watch wants to read.
 func TestKernelWatchLeaves(t *testing.T) {
 	w := watching(t)
+	w.Modified()
 	for range 3 {
 		script(t, "flush set ip ours s\n"+many(maxMessages*3/4))
 		time.Sleep(10 * time.Millisecond)

@@ -10,18 +10,11 @@ import (
 type Batch struct {
 	*nf.Batch
 	family knftables.Family
-	rules  []Rule
 }
 
 // NewBatch makes an empty batch for a table, of which a commit may have so many bytes; 0 is no limit.
 func NewBatch(family knftables.Family, table string, limit int) *Batch {
-	return &Batch{Batch: nf.NewBatch(familyNumber(family), table, limit), family: family}
-}
-
-// Reset empties the batch.
-func (b *Batch) Reset() {
-	b.Batch.Reset()
-	b.rules = b.rules[:0]
+	return &Batch{nf.NewBatch(familyNumber(family), table, limit), family}
 }
 
 // AddChain adds a chain that is not a base chain. Commit fails with EEXIST if the name exists.
@@ -37,11 +30,7 @@ func (b *Batch) AddRule(chain string, r Rule) {
 		expressions = s.appendTo(expressions, b.family)
 	}
 	b.Batch.AddRule(chain, expressions, 0)
-	b.rules = append(b.rules, r)
 }
-
-// Rules returns the rules that the batch adds, in order.
-func (b *Batch) Rules() []Rule { return b.rules }
 
 // CutComment cuts a comment to the length that nft accepts, 127 bytes, between two characters.
 func CutComment(comment string) string { return nf.CutComment(comment) }

@@ -16,12 +16,12 @@ func (t *kernelTable) Commit(ctx context.Context, b *Batch) error {
 	if r, ok := errors.AsType[*nf.Refusal](err); ok {
 		return t.blame(b.Bytes(), r.Result)
 	}
-	return wrap("commit a batch", t.family, t.name, err)
+	return wrap("commit a batch", t.family, t.Name(), err)
 }
 
 // blame describes the message that a result is about.
 func (t *kernelTable) blame(data []byte, r netlink.Result) *BatchError {
-	e := &BatchError{Family: t.family, Table: t.name, Op: "commit", Errno: r.Errno, Text: r.Text}
+	e := &BatchError{Family: t.family, Table: t.Name(), Op: "commit", Errno: r.Errno, Text: r.Text}
 	for m := netlink.ReadMessages(data); m.Next(); {
 		if m.Seq == r.Seq && nf.CommandOf(m.Message) >= 0 {
 			e.Op, e.Set, e.Object = DescribeMessage(m.Message)

@@ -478,15 +478,14 @@ func TestKernelConformance(t *testing.T) {
 			var noticed [2][]nf.Object
 			for i, table := range []nft.Table{kernel, fake} {
 				before, _ := table.Generation(t.Context())
-				var watch interface{ Take() ([]nf.Write, bool) } = fake.Notices()
+				watch := fake.Watch()
 				if table == nft.Table(kernel) {
-					opened, err := nf.OpenWatch(nf.TableName{Family: unix.NFPROTO_IPV4, Name: testTable})
-					if err != nil {
+					var err error
+					if watch, err = nf.OpenWatch(nf.TableName{Family: unix.NFPROTO_IPV4, Name: testTable}); err != nil {
 						t.Fatal(err)
 					}
-					t.Cleanup(func() { _ = opened.Close() })
-					watch = opened
 				}
+				t.Cleanup(func() { _ = watch.Close() })
 				err := c.do.run(t.Context(), table)
 				after, _ := table.Generation(t.Context())
 				moved[i], noticed[i] = after.Since(before), noticedBy(watch.Take())

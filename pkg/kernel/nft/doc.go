@@ -1,4 +1,4 @@
-// Package nft is the door to a table of nf_tables that is the caller's own. Package nfttest has a fake that is as
+// Package nft is the door to a table of nf_tables that is the caller's own. Package nfttest opens it on a fake nf_tables that is as
 // strict as the kernel. Package ipt writes the tables of iptables-nft. Both speak to the kernel through package nf; what is here is nftables
 // mode's own: statements, which are text and bytes, and text through nft.
 //

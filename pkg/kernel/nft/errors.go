@@ -3,7 +3,6 @@ package nft
 import (
 	"errors"
 	"fmt"
-	"os/exec"
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
@@ -82,8 +81,8 @@ func Refused(err error) bool {
 	var errno unix.Errno
 	if batch, ok := errors.AsType[*BatchError](err); ok {
 		errno = batch.Errno
-	} else if text, ok := errors.AsType[*textError](err); ok && exited(err) {
-		errno = text.errno
+	} else if refused, ok := errors.AsType[*ProgramError](err); ok {
+		errno = refused.Errno
 	}
 	switch errno {
 	case unix.EEXIST, unix.ENOENT, unix.EBUSY, unix.EINVAL, unix.EOPNOTSUPP, unix.EMLINK, unix.ELOOP, unix.ENFILE,
@@ -91,12 +90,6 @@ func Refused(err error) bool {
 		return true
 	}
 	return false
-}
-
-// exited reports whether an error is that of a program that ended by itself, and not for example because it is missing.
-func exited(err error) bool {
-	exit, ok := errors.AsType[*exec.ExitError](err)
-	return ok && exit.Exited()
 }
 
 // wrap adds the operation and the table to an error, and advice if it has a number.

@@ -1,19 +1,6 @@
 package nft
 
-import (
-	"context"
-	"strings"
-)
-
-// Rules is part of [Table].
-func (t *kernelTable) Rules(ctx context.Context) (map[string][]string, error) {
-	// Terse leaves out the elements of sets, which may be very many; stateless the counters of rules.
-	out, err := run(ctx, "", "--stateless", "--terse", "list", "table", string(t.family), t.name)
-	if err != nil {
-		return nil, wrap("list rules", t.family, t.name, numbered(err))
-	}
-	return rulesIn(out), nil
-}
+import "strings"
 
 // rulesIn returns the rules of each chain in a listing of a table.
 func rulesIn(listing string) map[string][]string {

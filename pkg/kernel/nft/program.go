@@ -9,8 +9,69 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 )
+
+// Program is the program nft, for one table.
+type Program interface {
+	// Run makes a change. If the program refuses it with a number of the kernel, the error is a [*ProgramError].
+	Run(ctx context.Context, tx *Transaction) error
+	// List returns the table without elements of sets and counters of rules.
+	List(ctx context.Context) (string, error)
+}
+
+// ProgramError is an error of nft, which has ended by itself, and the kernel's number in it.
+type ProgramError struct {
+	Errno unix.Errno
+	Cause error
+}
+
+// Error returns the cause.
+func (e *ProgramError) Error() string { return e.Cause.Error() }
+
+// Unwrap returns both.
+func (e *ProgramError) Unwrap() []error { return []error{e.Errno, e.Cause} }
+
+// program runs nft in the network namespace of the calling thread.
+type program struct {
+	family knftables.Family
+	table  string
+	runner knftables.Interface // nil until it is needed
+}
+
+// Run is part of [Program].
+func (p *program) Run(ctx context.Context, tx *Transaction) (err error) {
+	if p.runner == nil {
+		p.runner, err = start(ctx, p.family, p.table)
+	}
+	if err == nil {
+		err = explained(ctx, "nft", p.runner.Run(ctx, tx.Onto(p.runner.NewTransaction())))
+	}
+	return numbered(err)
+}
+
+// List is part of [Program]. Terse leaves out the elements of sets, which may be very many; stateless the counters of rules.
+func (p *program) List(ctx context.Context) (string, error) {
+	out, err := run(ctx, "", "--stateless", "--terse", "list", "table", string(p.family), p.table)
+	return out, numbered(err)
+}
+
+// numbered adds the kernel's error number to an error of nft, so that errors.Is finds it.
+func numbered(err error) error {
+	if exit, ok := errors.AsType[*exec.ExitError](err); !ok || !exit.Exited() {
+		return err
+	}
+	words, _, _ := strings.Cut(err.Error(), "\n")
+	for _, errno := range []unix.Errno{
+		unix.ENOENT, unix.EEXIST, unix.EBUSY, unix.EOPNOTSUPP, unix.EMLINK, unix.ELOOP, unix.EPERM, unix.ENFILE, unix.EINVAL, unix.EMSGSIZE,
+	} {
+		if strings.Contains(strings.ToLower(words), errno.Error()) {
+			return &ProgramError{errno, err}
+		}
+	}
+	return err
+}
 
 // outputDelay is how long the output of nft may stay open after its end. Reading it takes some time on a machine that is busy.
 const outputDelay = 5 * time.Second

@@ -1,6 +1,7 @@
 package nft_test
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 )
 
 // ruleCases are rules with every statement and operand.
@@ -106,6 +108,30 @@ func TestKernelRulesAsText(t *testing.T) {
 					}
 					written[name] = got
 				})
+			}
+		}
+	}
+}
+
+// TestFakeListsRules writes each rule as a batch to the fake, which must list it as nft does.
+func TestFakeListsRules(t *testing.T) {
+	for family, prefixes := range map[knftables.Family][]string{knftables.IPv4Family: {"10.0.0.0/8", "10.96.0.0/12", "10.0.0.1/32"}, knftables.IPv6Family: {"fd00::/16", "fd00::/12"}} {
+		cases := ruleCases()
+		cases["local"] = nft.Rule{nft.SourceIsLocal{}, nft.InputInterface{Name: "cbr0"}, nft.InputInterface{Name: "cali*", Not: true}, nft.Return{}}
+		for _, prefix := range prefixes {
+			in := nft.SourceIn{Prefix: netip.MustParsePrefix(prefix)}
+			cases[prefix] = nft.Rule{in, nft.SourceIn{Prefix: in.Prefix, Not: true}, nft.SetMark(1)}
+		}
+		fake := nfttest.New(family, testTable)
+		mustRun(t, fake, text(ruleWorld(family)))
+		for name, rule := range cases {
+			mustRun(t, fake, batch(func(b *nft.Batch) {
+				b.AddChain(name, "")
+				b.AddRule(name, rule)
+			}))
+			rules, err := fake.Rules(t.Context())
+			if want := rule.Text(family); err != nil || len(rules[name]) != 1 || rules[name][0] != want {
+				t.Errorf("%q is listed as %q, %v", want, rules[name], err)
 			}
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
-// Table is one address family's table. [Open] returns the kernel's, package nfttest one for tests.
+// Table is one address family's table. [Open] returns the kernel's, package nfttest one of a fake kernel.
 //
 // One goroutine owns a Table: its methods must not be called concurrently. A method whose context ends while the kernel
 // is still busy (another process may hold nf_tables' lock for long) returns at once; its request may still take effect. Run
@@ -26,13 +26,14 @@ type Table interface {
 	// Run makes the change with nft, all or nothing. The error wraps the kernel's number: errors.Is(err, unix.ENOENT).
 	Run(ctx context.Context, tx *Transaction) error
 
-	// Objects lists what the table holds, except elements and rules. A missing table is not an error.
+	// Objects, Fingerprint, Elements, Find, Counters and Generation are those of [nf.Table].
 	Objects(ctx context.Context) (Objects, error)
-	// Fingerprint digests all of the table except elements, counters, handles and the chain named except (in whose comment
-	// the caller may keep the last fingerprint). Equal content has an equal fingerprint, in any process, whether it was
-	// written as text or by a Batch. Without a table it is "". objects has a digest of each chain with its rules, each set's
-	// or map's declaration, and each other object, by a name like "chain services" or "set endpoints": maps are sets, too.
 	Fingerprint(ctx context.Context, except string) (digest string, objects map[string]string, err error)
+	Elements(ctx context.Context, set string) iter.Seq2[Element, error]
+	Find(ctx context.Context, set string, keys iter.Seq[[]byte]) iter.Seq2[Element, error]
+	Counters(ctx context.Context) ([]Counter, error)
+	Generation(ctx context.Context) (Generation, error)
+
 	// Rules lists the rules of each chain, as nft writes them, which differs a little between its versions. It needs nft and a
 	// caller in the same network namespace, as Run does. The error is ENOENT if there is no table.
 	Rules(ctx context.Context) (map[string][]string, error)
@@ -42,22 +43,6 @@ type Table interface {
 	// Commit makes the change, all or nothing. If the kernel refused an operation, the error is a *BatchError, which names
 	// its set or chain. Commit of an empty batch does nothing.
 	Commit(ctx context.Context, b *Batch) error
-	// Elements reads all elements of a set or map, in no order. An error ends the sequence; it is ENOENT if there is no such
-	// set. Key and Value are parts of a larger buffer: clone what you keep for long.
-	//
-	// The kernel's time for it grows with the square of the set's size: seconds for 250,000 elements.
-	Elements(ctx context.Context, set string) iter.Seq2[Element, error]
-	// Find reads the elements that have the given keys, in the order of the keys, and skips missing keys. Its time grows
-	// with the number of keys only: 1 s for 250,000. Together with [Set.Count] it proves that a large set holds exactly
-	// what it should. Other transactions may come in between: compare Generation before and after.
-	Find(ctx context.Context, set string, keys iter.Seq[[]byte]) iter.Seq2[Element, error]
-
-	// Counters reads the named counters, in no order. Without a table there are none.
-	Counters(ctx context.Context) ([]Counter, error)
-
-	// Generation reads the number that the kernel increments with each transaction of any process in this network
-	// namespace. It does not say whose they were: the process that the kernel names with it is the reader.
-	Generation(ctx context.Context) (Generation, error)
 
 	// Settle waits until every packet that was being processed when it was called has passed, some milliseconds at most. A
 	// packet that was sent to a chain before a transaction uses the sets as they are after it, so objects that are no

@@ -50,11 +50,10 @@ func OpenUsable(ctx context.Context, table string, families ...knftables.Family)
 		return nil, fmt.Errorf("nftables: start nft: %w", netlink.WithAdvice(numbered(err), nf.Advice))
 	}
 	for _, family := range families {
-		t, err := open(family, table)
+		t, err := open(family, table, runner)
 		if err != nil {
 			return nil, err
 		}
-		t.runner = runner
 		usable = append(usable, t)
 	}
 	return usable, nil

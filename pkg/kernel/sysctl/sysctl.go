@@ -26,6 +26,10 @@ var _ Settings = Kernel{}
 
 const root = "/proc/sys"
 
+// ErrFixed is part of the error of a write that no privilege allows here: the setting is the whole machine's, such as the size of
+// the connection tracking table, and only the first network namespace can change it.
+var ErrFixed = errors.New("the setting is the whole machine's, and this is not its first network namespace")
+
 // Read is part of [Settings].
 func (Kernel) Read(name string) (string, error) {
 	path, err := locate(name)
@@ -49,6 +53,9 @@ func (Kernel) Write(name, value string) error {
 	if err == nil {
 		_, err = file.WriteString(value)
 		err = errors.Join(err, file.Close())
+	}
+	if info, statErr := os.Stat(path); errors.Is(err, fs.ErrPermission) && statErr == nil && info.Mode().Perm()&0o222 == 0 {
+		return fmt.Errorf("set the kernel setting %s to %q: %w: set it on the machine itself", name, value, ErrFixed)
 	}
 	if err != nil {
 		return fmt.Errorf("set the kernel setting %s to %q: %w%s", name, value, err, hint(err))

@@ -4,48 +4,39 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 )
 
-// The size of a chart in its own units; the page stretches it. A column has a slot's width less the gap.
+// The size of a chart in its own units, which page.html stretches: a slot for each minute, and in it a bar of 8.
 const (
 	chartHeight = 100
 	slotWidth   = 10
-	gapWidth    = 2
 	slots       = 60
 	// minHeight keeps small values visible.
 	minHeight = 1.5
 )
 
-// chart is a column chart of the last hour.
+// chart is a column chart of the last hour. Summary describes it to those who cannot see it.
 type chart struct {
-	Title, Note string
-	// Summary describes the chart to those who cannot see it.
-	Summary string
+	Title, Note, Summary string
 	// Labels are those of the vertical axis, from the top; Grid is the path of their lines.
-	Labels  []string
-	Grid    string
-	Columns []column
-	Width   int
+	Labels []string
+	Grid   string
+	Bars   []bar
 }
 
-// column is the value of one minute.
-type column struct {
-	X, Y, Width, Height float64
-	// Failed marks a minute in which a sync failed.
-	Failed bool
-	Title  string
+// bar is the value of one minute, in which a sync may have failed.
+type bar struct {
+	X, Y, Height float64
+	Failed       bool
+	Title        string
 }
 
-// scale is a vertical axis.
+// scale is a vertical axis with evenly spaced labels, from the top. part returns the height of a value, from 0 to 1.
 type scale struct {
-	// labels are evenly spaced, from the top.
 	labels []string
-	// part returns the height of a value, from 0 to 1.
-	part func(v float64) float64
+	part   func(v float64) float64
 }
 
 // linear returns a scale from 0 to at least a value.
@@ -69,21 +60,18 @@ func decades(least, most float64) scale {
 }
 
 // newChart draws a value of each minute; 0 is no column.
-func newChart(minutes []v1alpha1.Minute, value func(v1alpha1.Minute) float64, on scale) chart {
-	c := chart{Width: slots * slotWidth, Labels: on.labels}
+func newChart(minutes []v1alpha1.Minute, value func(v1alpha1.Minute) (v float64, failed bool), on scale) chart {
+	c := chart{Labels: on.labels}
 	for i := range on.labels {
-		c.Grid += fmt.Sprintf("M0 %vH%d", round(float64(i)*chartHeight/float64(len(on.labels)-1)), c.Width)
+		c.Grid += fmt.Sprintf("M0 %vH%d", round(float64(i)*chartHeight/float64(len(on.labels)-1)), slots*slotWidth)
 	}
 	for i, m := range minutes {
-		v := value(m)
+		v, failed := value(m)
 		if v == 0 {
 			continue
 		}
 		h := max(minHeight, round(on.part(v)*chartHeight))
-		c.Columns = append(c.Columns, column{
-			X: float64((slots-len(minutes)+i)*slotWidth) + gapWidth/2, Y: round(chartHeight - h), Width: slotWidth - gapWidth, Height: h,
-			Failed: m.Failed > 0, Title: minuteText(m),
-		})
+		c.Bars = append(c.Bars, bar{X: float64((slots-len(minutes)+i)*slotWidth) + 1, Y: round(chartHeight - h), Height: h, Failed: failed, Title: minuteText(m)})
 	}
 	return c
 }
@@ -106,53 +94,55 @@ func nice(v float64) float64 {
 
 // minuteText describes a minute.
 func minuteText(m v1alpha1.Minute) string {
-	text := fmt.Sprintf("%s  %s", m.Start.Format("15:04"), plural(m.Syncs, "sync"))
+	text := m.Start.Format("15:04") + "  " + plural(m.Syncs, "sync")
 	if m.Syncs > 0 {
 		text += ", slowest " + seconds(m.Slowest)
 	}
-	text += ", " + plural(m.Changes, "change")
-	if m.Failed > 0 {
-		text += fmt.Sprintf(", %d failed", m.Failed)
+	return text + ", " + plural(m.Changes, "change") + failures(m)
+}
+
+// failures names the failed syncs, if there are any.
+func failures(m v1alpha1.Minute) string {
+	if m.Failed == 0 {
+		return ""
 	}
-	return text
+	return fmt.Sprintf(", %d failed", m.Failed)
 }
 
-// charts are the charts of the overview, with the same numbers as a table.
-type charts struct {
-	All []chart
-	// Rows are the minutes with a sync, the newest first.
-	Rows []v1alpha1.Minute
-}
-
-func newCharts(minutes []v1alpha1.Minute) charts {
-	var total v1alpha1.Minute
-	var rows []v1alpha1.Minute
-	busiest, fastest := 0, math.Inf(1)
+// total sums up minutes; Slowest is that of all.
+func total(minutes []v1alpha1.Minute) (sum v1alpha1.Minute) {
 	for _, m := range minutes {
-		total.Syncs += m.Syncs
-		total.Failed += m.Failed
-		total.Changes += m.Changes
-		total.Slowest = max(total.Slowest, m.Slowest)
-		busiest = max(busiest, m.Changes)
+		sum.Syncs += m.Syncs
+		sum.Failed += m.Failed
+		sum.Changes += m.Changes
+		sum.Slowest = max(sum.Slowest, m.Slowest)
+	}
+	return sum
+}
+
+// busy returns the minutes with a sync, the newest first.
+func busy(minutes []v1alpha1.Minute) (found []v1alpha1.Minute) {
+	for _, m := range slices.Backward(minutes) {
 		if m.Syncs > 0 {
-			fastest = min(fastest, m.Slowest)
-			rows = append(rows, m)
+			found = append(found, m)
 		}
 	}
-	slices.Reverse(rows)
-	durations := newChart(minutes, func(m v1alpha1.Minute) float64 { return m.Slowest }, decades(fastest, total.Slowest))
-	durations.Title, durations.Note = "Slowest sync in each minute", plural(total.Syncs, "sync")
-	if total.Failed > 0 {
-		durations.Note += fmt.Sprintf(", %d failed", total.Failed)
+	return found
+}
+
+// charts are the charts of the overview.
+func charts(minutes []v1alpha1.Minute) []chart {
+	sum, fastest, most := total(minutes), math.Inf(1), 0
+	for _, m := range busy(minutes) {
+		fastest, most = min(fastest, m.Slowest), max(most, m.Changes)
 	}
-	durations.Summary = fmt.Sprintf("%s in %s; the slowest took %s.", durations.Note, plural(len(minutes), "minute"), seconds(total.Slowest))
-	changes := newChart(minutes, func(m v1alpha1.Minute) float64 { return float64(m.Changes) }, linear(float64(busiest)))
-	for i := range changes.Columns {
-		changes.Columns[i].Failed = false // the changes did not fail
-	}
-	changes.Title, changes.Note = "Changed Services in each minute", plural(total.Changes, "change")
-	changes.Summary = fmt.Sprintf("%s in %s; at most %d in one.", changes.Note, plural(len(minutes), "minute"), busiest)
-	return charts{All: []chart{durations, changes}, Rows: rows}
+	durations := newChart(minutes, func(m v1alpha1.Minute) (float64, bool) { return m.Slowest, m.Failed > 0 }, decades(fastest, sum.Slowest))
+	durations.Title, durations.Note = "Slowest sync in each minute", plural(sum.Syncs, "sync")+failures(sum)
+	durations.Summary = fmt.Sprintf("%s in %s; the slowest took %s.", durations.Note, plural(len(minutes), "minute"), seconds(sum.Slowest))
+	changes := newChart(minutes, func(m v1alpha1.Minute) (float64, bool) { return float64(m.Changes), false }, linear(float64(most)))
+	changes.Title, changes.Note = "Changed Services in each minute", plural(sum.Changes, "change")
+	changes.Summary = fmt.Sprintf("%s in %s; at most %d in one.", changes.Note, plural(len(minutes), "minute"), most)
+	return []chart{durations, changes}
 }
 
 // whole formats an integer; half a change is no label.
@@ -188,24 +178,16 @@ func shares(values []uint64) []share {
 
 func percent(part, of float64) float64 { return round(part / of * 100) }
 
-// seconds formats a duration in seconds. Its unit does not break off.
-func seconds(s float64) string {
-	switch d := time.Duration(s * float64(time.Second)); {
-	case d <= 0:
-		return "0"
-	case d < time.Millisecond:
-		return digits(s*1e6) + "\u00a0µs"
-	case d < time.Second:
-		return digits(s*1e3) + "\u00a0ms"
-	default:
-		return digits(s) + "\u00a0s"
+// spread compares the connections of the endpoints that are used.
+func spread(used []uint64) string {
+	least, most, sum := uint64(math.MaxUint64), uint64(0), uint64(0)
+	for _, n := range used {
+		least, most, sum = min(least, n), max(most, n), sum+n
 	}
-}
-
-// digits formats a number with one decimal below 10, and without trailing zeros.
-func digits(v float64) string {
-	if v >= 10 {
-		return number(math.Round(v))
+	if len(used) < 2 || sum == 0 {
+		return ""
 	}
-	return strings.TrimSuffix(fmt.Sprintf("%.1f", v), ".0")
+	mean := float64(sum) / float64(len(used))
+	return fmt.Sprintf("%s share %s; each has %.0f to %.0f %% of the average, which is %s",
+		plural(len(used), "endpoint"), plural(int(sum), "connection"), float64(least)/mean*100, float64(most)/mean*100, digits(mean))
 }

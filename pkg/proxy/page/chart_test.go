@@ -36,23 +36,24 @@ func TestScales(t *testing.T) {
 // TestCharts draws three minutes at the right edge: a sync, a failed one, and none.
 func TestCharts(t *testing.T) {
 	start := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
-	c := newCharts([]v1alpha1.Minute{
+	minutes := []v1alpha1.Minute{
 		{Start: start, Syncs: 2, Seconds: 0.03, Slowest: 0.02, Changes: 4},
 		{Start: start.Add(time.Minute), Syncs: 1, Failed: 1, Seconds: 0.001, Slowest: 0.001},
 		{Start: start.Add(2 * time.Minute)},
-	})
-	want := []column{
-		{X: 571, Y: 34.9, Width: 8, Height: 65.1, Title: "08:00  2 syncs, slowest 20\u00a0ms, 4 changes"},
-		{X: 581, Y: 98.5, Width: 8, Height: 1.5, Failed: true, Title: "08:01  1 sync, slowest 1\u00a0ms, 0 changes, 1 failed"},
 	}
-	if diff := cmp.Diff(want, c.All[0].Columns); diff != "" {
+	c, rows := charts(minutes), busy(minutes)
+	want := []bar{
+		{X: 571, Y: 34.9, Height: 65.1, Title: "08:00  2 syncs, slowest 20\u00a0ms, 4 changes"},
+		{X: 581, Y: 98.5, Height: 1.5, Failed: true, Title: "08:01  1 sync, slowest 1\u00a0ms, 0 changes, 1 failed"},
+	}
+	if diff := cmp.Diff(want, c[0].Bars); diff != "" {
 		t.Errorf("the columns differ (-want +got):\n%s", diff)
 	}
-	if len(c.All[1].Columns) != 1 || c.All[1].Columns[0].Height != 100 {
-		t.Errorf("the changes are %+v", c.All[1].Columns)
+	if len(c[1].Bars) != 1 || c[1].Bars[0].Height != 100 {
+		t.Errorf("the changes are %+v", c[1].Bars)
 	}
-	if len(c.Rows) != 2 || c.Rows[0].Failed != 1 {
-		t.Errorf("the rows are %+v", c.Rows)
+	if len(rows) != 2 || rows[0].Failed != 1 {
+		t.Errorf("the rows are %+v", rows)
 	}
 }
 

@@ -2,7 +2,6 @@ package page
 
 import (
 	"cmp"
-	"fmt"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -10,8 +9,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
 
 // pageSize is the number of Services in a list.
@@ -23,9 +23,8 @@ type query struct {
 	Search string
 	// Show is empty for all Services, problems for those with any, or the reason of a problem.
 	Show string
-	// Sort is the key of a column; Descending reverses it.
-	Sort       string
-	Descending bool
+	// Sort is the key of a column, after - if it is descending; empty is by name.
+	Sort string
 	// Page counts from 1.
 	Page int
 }
@@ -33,29 +32,31 @@ type query struct {
 // anyProblem is the value of query.Show for Services with problems.
 const anyProblem = "problems"
 
-// parseQuery reads the parameters q, show, sort (-KEY is descending) and page.
-func parseQuery(values url.Values) (query, *userError) {
-	q := query{Search: strings.TrimSpace(values.Get("q")), Show: values.Get("show"), Page: 1}
-	q.Sort, q.Descending = strings.CutPrefix(values.Get("sort"), "-")
-	if q.Sort == "" {
-		q.Sort = byName
-	}
-	if !slices.ContainsFunc(columns(), func(c heading) bool { return c.key == q.Sort && c.compare != nil }) {
-		return q, &userError{http.StatusBadRequest, fmt.Sprintf("The list cannot be sorted by %q.", q.Sort)}
+// parseQuery reads the parameters q, show, sort and page. Its errors are serve.Errors.
+func parseQuery(values url.Values) (query, error) {
+	q := query{Search: strings.TrimSpace(values.Get("q")), Show: values.Get("show"), Sort: values.Get("sort"), Page: 1}
+	if key, _ := q.order(); !slices.ContainsFunc(columns(), func(c column) bool { return c.key == key && c.compare != nil }) {
+		return q, serve.Errorf(http.StatusBadRequest, "The list cannot be sorted by %q.", key)
 	}
 	if text := values.Get("page"); text != "" {
 		var err error
 		if q.Page, err = strconv.Atoi(text); err != nil || q.Page < 1 {
-			return q, &userError{http.StatusBadRequest, fmt.Sprintf("The list has no page %q.", text)}
+			return q, serve.Errorf(http.StatusBadRequest, "The list has no page %q.", text)
 		}
 	}
 	return q, nil
 }
 
+// order returns the key of the column to sort by.
+func (q query) order() (key string, descending bool) {
+	key, descending = strings.CutPrefix(q.Sort, "-")
+	return cmp.Or(key, byName), descending
+}
+
 // url returns the address of the overview with this list.
 func (q query) url() string {
 	values := url.Values{}
-	for key, value := range map[string]string{"q": q.Search, "show": q.Show, "sort": q.SortText()} {
+	for key, value := range map[string]string{"q": q.Search, "show": q.Show, "sort": q.Sort} {
 		if value != "" {
 			values.Set(key, value)
 		}
@@ -69,72 +70,55 @@ func (q query) url() string {
 	return "/?" + values.Encode() + "#services"
 }
 
-// SortText is the parameter sort, empty for the usual order.
-func (q query) SortText() string {
-	switch {
-	case q.Descending:
-		return "-" + q.Sort
-	case q.Sort == byName:
+// at returns the query for another page; its address is empty if there is none.
+func (q query) at(page, pages int) string {
+	if page < 1 || page > pages {
 		return ""
-	default:
-		return q.Sort
 	}
-}
-
-// row is a Service in the list.
-type row struct {
-	view.Outline
-	connections, refused uint64
-	rate, refusedRate    float64
-}
-
-// newRows returns all Services with their counters.
-func newRows(s *view.State, services []view.Outline, counts *counters) []row {
-	rows := make([]row, len(services))
-	for i, o := range services {
-		rows[i].Outline = o
-		if counts.now == nil {
-			continue
-		}
-		r := &rows[i]
-		for route := range s.RoutesOf(o.Service.Name) {
-			at := route.Frontend
-			connections, refused := counts.now.Frontends[at], counts.now.Refused[at]
-			r.connections, r.refused = r.connections+connections, r.refused+refused
-			if counts.span() > 0 {
-				r.rate += counts.rate(connections, counts.earlier.Frontends[at])
-				r.refusedRate += counts.rate(refused, counts.earlier.Refused[at])
-			}
-		}
-	}
-	return rows
+	q.Page = page
+	return q.url()
 }
 
 // matches reports whether a Service is in the list.
 func (q query) matches(r *row, words []string) bool {
-	switch q.Show {
-	case "":
-	case anyProblem:
-		if len(r.Problems) == 0 {
-			return false
-		}
-	default:
-		if !slices.Contains(r.reasons(), q.Show) {
-			return false
-		}
+	if q.Show == anyProblem && len(r.Problems) == 0 {
+		return false
 	}
-	for _, word := range words {
-		if !r.has(word) {
-			return false
-		}
+	if q.Show != "" && q.Show != anyProblem && !slices.ContainsFunc(r.Problems, func(p v1alpha1.Problem) bool { return p.Reason == q.Show }) {
+		return false
 	}
-	return true
+	return !slices.ContainsFunc(words, func(word string) bool { return !r.has(word) })
+}
+
+// row is a Service with its counters.
+type row struct {
+	status.Head
+	connections, refused uint64
+	rate, refusedRate    float64
+}
+
+// newRows returns Services with their counters.
+func newRows(s *status.State, services []status.Head, counts *counters) []row {
+	rows := make([]row, len(services))
+	for i, head := range services {
+		r := &rows[i]
+		r.Head = head
+		if counts.now == nil {
+			continue
+		}
+		routes := s.RoutesOf(head.Service.Name)
+		for route := range routes {
+			r.connections += counts.now.Frontends[route.Frontend]
+			r.refused += counts.now.Refused[route.Frontend]
+		}
+		r.rate, r.refusedRate = counts.rates(routes)
+	}
+	return rows
 }
 
 // has reports whether a word in lower case is part of the name, namespace or an address, or is an endpoint's address.
 func (r *row) has(word string) bool {
-	name := r.Service.Name
-	if strings.Contains(strings.ToLower(name.Namespace+"/"+name.Name), word) {
+	if strings.Contains(strings.ToLower(r.Service.Name.String()), word) {
 		return true
 	}
 	for _, addr := range slices.Concat(r.Service.ClusterIPs, r.Service.LoadBalancerIPs(), r.Service.ExternalIPs()) {
@@ -143,55 +127,49 @@ func (r *row) has(word string) bool {
 		}
 	}
 	addr, err := netip.ParseAddr(word)
-	return err == nil && view.Filter{Address: addr}.Matches(r.Service)
+	return err == nil && status.Filter{Address: addr}.Matches(r.Service)
 }
 
-// reasons returns the reasons of the problems, each once.
-func (r *row) reasons() []string { return inspect.Reasons(r.Problems) }
+// byName is the key of the column that the list is sorted by unless the query says otherwise.
+const byName = "name"
 
-// The keys of columns.
-const (
-	byName    = "name"
-	byReady   = "ready"
-	byTotal   = "connections"
-	byRate    = "rate"
-	byRefused = "refused"
-	byStatus  = "status"
-)
-
-// heading is a column of the list. Those without compare cannot be sorted.
-type heading struct {
-	key, title string
+// column is a column of the list. Those without compare cannot be sorted.
+type column struct {
+	key, Title string
 	compare    func(a, b *row) int
-	// numeric columns are aligned to the right, and sorted by the largest first.
-	numeric bool
+	// Numeric columns are aligned to the right.
+	Numeric bool
+	// URL sorts by the column, or reverses the order. Sorted is ascending, descending or none, as in aria-sort. Both are empty if it cannot
+	// be sorted.
+	URL, Sorted string
 }
 
-func columns() []heading {
-	return []heading{
-		{byName, "Service", func(a, b *row) int {
-			return cmp.Or(strings.Compare(a.Service.Name.Namespace, b.Service.Name.Namespace), strings.Compare(a.Service.Name.Name, b.Service.Name.Name))
-		}, false},
-		{"addresses", "Addresses", nil, false},
-		{"ports", "Ports", nil, false},
-		{byReady, "Ready", func(a, b *row) int { return cmp.Compare(a.Endpoints.Ready, b.Endpoints.Ready) }, true},
-		{byTotal, "Connections", func(a, b *row) int { return cmp.Compare(a.connections, b.connections) }, true},
-		{byRate, "Per second", func(a, b *row) int { return cmp.Compare(a.rate, b.rate) }, true},
-		{byRefused, "Refused", func(a, b *row) int { return cmp.Compare(a.refused, b.refused) }, true},
-		{byStatus, "Status", func(a, b *row) int { return cmp.Compare(len(a.Problems), len(b.Problems)) }, false},
+func columns() []column {
+	return []column{
+		{key: byName, Title: "Service", compare: func(a, b *row) int { return a.Service.Name.Compare(b.Service.Name) }},
+		{key: "addresses", Title: "Addresses"},
+		{key: "ports", Title: "Ports"},
+		{key: "ready", Title: "Ready", Numeric: true, compare: func(a, b *row) int { return cmp.Compare(a.Endpoints.Ready, b.Endpoints.Ready) }},
+		{key: "connections", Title: "Connections", Numeric: true, compare: func(a, b *row) int { return cmp.Compare(a.connections, b.connections) }},
+		{key: "rate", Title: "Per second", Numeric: true, compare: func(a, b *row) int { return cmp.Compare(a.rate, b.rate) }},
+		{key: "refused", Title: "Refused", Numeric: true, compare: func(a, b *row) int { return cmp.Compare(a.refused, b.refused) }},
+		{key: "status", Title: "Status", compare: func(a, b *row) int { return cmp.Compare(len(a.Problems), len(b.Problems)) }},
 	}
 }
 
 // list is the table of Services.
 type list struct {
-	Query query
+	// query is with the page that is shown.
+	query
 	// Choices are the values of Show.
-	Choices  []choice
-	Headings []headingCell
-	Items    []item
-	// First and Last are the positions of Items among Total that match; All is the number of Services.
+	Choices []choice
+	Columns []column
+	Rows    []listed
+	// First and Last are the positions of Rows among Total that match; All is the number of Services.
 	First, Last, Total, All int
-	Previous, Next          string
+	// Narrowed reports whether not all Services are asked for.
+	Narrowed       bool
+	Previous, Next string
 	// Note says what the counters mean, or why there are none.
 	Note string
 }
@@ -202,32 +180,14 @@ type choice struct {
 	Selected    bool
 }
 
-// headingCell is a heading with the link that sorts by it.
-type headingCell struct {
-	Title, URL string
-	// Sorted is ascending, descending or none, as in aria-sort; empty if the column cannot be sorted.
-	Sorted  string
-	Numeric bool
-}
-
-// item is a row of the table.
-type item struct {
-	Namespace, Name, URL string
-	Addresses, Ports     []string
-	// MoreAddresses and MorePorts are the numbers of those that are not shown.
-	MoreAddresses, MorePorts   int
-	Ready, All                 int
-	Connections, Rate, Refused string
-	Problems                   []problem
-}
-
-// problem is a reason with its tone.
-type problem struct {
-	Reason, Tone string
+// listed is a row of the table.
+type listed struct {
+	*v1alpha1.Service
+	URL, Rate string
 }
 
 // newList selects, sorts and cuts the list.
-func newList(rows []row, q query, counts *counters, found []finding) list {
+func newList(s *status.State, rows []row, q query, counts *counters, found []finding) list {
 	words := strings.Fields(strings.ToLower(q.Search))
 	matching := []*row{}
 	for i := range rows {
@@ -235,117 +195,69 @@ func newList(rows []row, q query, counts *counters, found []finding) list {
 			matching = append(matching, &rows[i])
 		}
 	}
+	key, descending := q.order()
 	for _, c := range columns() {
-		if c.key == q.Sort {
+		if c.key == key {
 			slices.SortStableFunc(matching, func(a, b *row) int {
-				if q.Descending {
-					return c.compare(b, a)
+				if descending {
+					a, b = b, a
 				}
 				return c.compare(a, b)
 			})
 		}
 	}
-	l := list{Query: q, Total: len(matching), All: len(rows), Note: noteOf(counts)}
 	pages := max(1, (len(matching)+pageSize-1)/pageSize)
 	q.Page = min(q.Page, pages)
 	from, to := (q.Page-1)*pageSize, min(q.Page*pageSize, len(matching))
+	l := list{
+		query: q, Narrowed: q.Search != "" || q.Show != "", Columns: headings(q), Choices: choices(q.Show, found), Note: counts.note(),
+		First: min(from+1, to), Last: to, Total: len(matching), All: len(rows), Previous: q.at(q.Page-1, pages), Next: q.at(q.Page+1, pages),
+	}
 	for _, r := range matching[from:to] {
-		l.Items = append(l.Items, newItem(r, counts))
-	}
-	l.First, l.Last = min(from+1, to), to
-	l.Headings = headings(q)
-	at := q
-	if at.Page = q.Page - 1; at.Page >= 1 {
-		l.Previous = at.url()
-	}
-	if at.Page = q.Page + 1; at.Page <= pages {
-		l.Next = at.url()
-	}
-	l.Choices = []choice{{"", "All Services", q.Show == ""}, {anyProblem, "With problems", q.Show == anyProblem}}
-	known := q.Show == "" || q.Show == anyProblem
-	for _, f := range found {
-		l.Choices = append(l.Choices, choice{f.Reason, f.Reason, q.Show == f.Reason})
-		known = known || q.Show == f.Reason
-	}
-	if !known {
-		l.Choices = append(l.Choices, choice{q.Show, q.Show, true})
+		name, rate := r.Service.Name, unknown
+		if counts.span() > 0 {
+			rate = perSecond(r.rate)
+		}
+		l.Rows = append(l.Rows, listed{s.Summary(r.Head, counts.now), serviceURL(name), rate})
 	}
 	return l
 }
 
-// noteOf says what the counters of the list mean.
-func noteOf(counts *counters) string {
-	switch {
-	case counts.err != nil:
-		return "There are no new counters: " + counts.err.Error() + "."
-	case counts.now == nil:
-		return "The counters are still being read."
-	case counts.span() == 0:
-		return "Rates are known with the next reading."
-	default:
-		return "Rates are those of the last " + seconds(counts.span().Seconds()) + "."
+// choices are the values of Show: those with a meaning of their own, the reasons that were found, and the one that is shown.
+func choices(show string, found []finding) []choice {
+	all := []choice{{"", "All Services", show == ""}, {anyProblem, "With problems", show == anyProblem}}
+	for _, f := range found {
+		all = append(all, choice{f.Reason, f.Reason, show == f.Reason})
 	}
+	if !slices.ContainsFunc(all, func(c choice) bool { return c.Selected }) {
+		all = append(all, choice{show, show, true})
+	}
+	return all
 }
 
-// headings returns the headings. A click sorts, a second one reverses the order.
-func headings(q query) (cells []headingCell) {
-	for _, c := range columns() {
-		cell := headingCell{Title: c.title, Numeric: c.numeric}
-		if c.compare != nil {
-			next := q
-			next.Page, next.Sort, next.Descending = 1, c.key, c.numeric || c.key == byStatus
-			cell.Sorted = "none"
-			if q.Sort == c.key {
-				next.Descending = !q.Descending
-				cell.Sorted = "ascending"
-				if q.Descending {
-					cell.Sorted = "descending"
-				}
-			}
-			cell.URL = next.url()
+// headings returns the columns with their links. A click sorts, numbers by the largest first; a second one reverses the order.
+func headings(q query) []column {
+	all := columns()
+	key, descending := q.order()
+	for i := range all {
+		c := &all[i]
+		if c.compare == nil {
+			continue
 		}
-		cells = append(cells, cell)
-	}
-	return cells
-}
-
-const (
-	// maxAddresses and maxPorts bound what a row shows.
-	maxAddresses = 3
-	maxPorts     = 2
-)
-
-func newItem(r *row, counts *counters) item {
-	service := r.Service
-	i := item{
-		Namespace: service.Name.Namespace, Name: service.Name.Name, URL: serviceURL(service.Name.Namespace, service.Name.Name),
-		Ready: r.Endpoints.Ready, All: r.Endpoints.All, Connections: "–", Rate: "–", Refused: "–",
-	}
-	for _, addr := range slices.Concat(service.ClusterIPs, service.LoadBalancerIPs(), service.ExternalIPs()) {
-		i.Addresses = append(i.Addresses, addr.String())
-	}
-	i.Addresses, i.MoreAddresses = cut(i.Addresses, maxAddresses)
-	for _, port := range service.Ports {
-		text := fmt.Sprintf("%d/%s", port.Port, port.Protocol)
-		if port.NodePort != 0 {
-			text = fmt.Sprintf("%d:%d/%s", port.Port, port.NodePort, port.Protocol)
+		down := c.key != byName
+		c.Sorted = "none"
+		if c.key == key {
+			c.Sorted = map[bool]string{false: "ascending", true: "descending"}[descending]
+			down = !descending
 		}
-		i.Ports = append(i.Ports, text)
+		next := query{Search: q.Search, Show: q.Show, Sort: c.key}
+		switch {
+		case down:
+			next.Sort = "-" + c.key
+		case c.key == byName:
+			next.Sort = ""
+		}
+		c.URL = next.url()
 	}
-	i.Ports, i.MorePorts = cut(i.Ports, maxPorts)
-	if counts.now != nil {
-		i.Connections, i.Refused = number(float64(r.connections)), number(float64(r.refused))
-	}
-	if counts.span() > 0 {
-		i.Rate = perSecond(r.rate)
-	}
-	for _, reason := range r.reasons() {
-		i.Problems = append(i.Problems, problem{reason, toneOf(reason)})
-	}
-	return i
-}
-
-// cut returns the first texts and the number of the others.
-func cut(texts []string, limit int) (first []string, more int) {
-	return texts[:min(len(texts), limit)], max(0, len(texts)-limit)
+	return all
 }

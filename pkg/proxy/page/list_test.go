@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,6 +20,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
@@ -26,7 +28,7 @@ import (
 func TestList(t *testing.T) {
 	sized := clusters.NewSized(250, 2)
 	sized.Set(7, 0)
-	s := &view.State{Snapshot: &cluster.Snapshot{Services: sized.Services.Map(), Node: &cluster.Node{}}, Plan: sized.Plan()}
+	s := &status.State{Snapshot: &cluster.Snapshot{Services: sized.Services.Map(), Node: &cluster.Node{}}, Plan: sized.Plan()}
 	counts := &counters{now: backend.NewConnections(), earlier: backend.NewConnections()}
 	counts.now.At = counts.earlier.At.Add(10 * time.Second)
 	for route := range s.RoutesOf(clusters.NameAt(9)) {
@@ -65,14 +67,11 @@ func TestList(t *testing.T) {
 		if bad != nil {
 			t.Fatal(bad)
 		}
-		var outlines []view.Outline
-		for o := range s.Outlines() {
-			outlines = append(outlines, o)
-		}
-		l := newList(newRows(s, outlines, counts), q, counts, findings(outlines))
+		heads := slices.Collect(s.Heads(status.Filter{}))
+		l := newList(s, newRows(s, heads, counts), q, counts, findings(heads))
 		first, last := "", ""
-		if len(l.Items) > 0 {
-			first, last = l.Items[0].Name, l.Items[len(l.Items)-1].Name
+		if len(l.Rows) > 0 {
+			first, last = l.Rows[0].Name, l.Rows[len(l.Rows)-1].Name
 		}
 		links := ""
 		if l.Previous != "" {
@@ -86,29 +85,29 @@ func TestList(t *testing.T) {
 		if want := fmt.Sprint(test.total, test.from, test.first, test.last, test.links); got != want {
 			t.Errorf("%s: %s, want %s", test.query, got, want)
 		}
-		if len(l.Items) != l.Last-l.First+min(1, l.Total) || len(l.Items) > pageSize {
-			t.Errorf("%s: %d items at %d to %d", test.query, len(l.Items), l.First, l.Last)
+		if len(l.Rows) != l.Last-l.First+min(1, l.Total) || len(l.Rows) > pageSize {
+			t.Errorf("%s: %d items at %d to %d", test.query, len(l.Rows), l.First, l.Last)
 		}
 	}
 }
 
 // TestFindings counts a Service once for each reason, and names the first of many.
 func TestFindings(t *testing.T) {
-	outline := func(name string, reasons ...string) view.Outline {
-		o := view.Outline{Service: &cluster.Service{Name: cluster.ServiceName{Namespace: "a", Name: name}}}
+	head := func(name string, reasons ...string) status.Head {
+		o := status.Head{Service: &cluster.Service{Name: cluster.ServiceName{Namespace: "a", Name: name}}}
 		for _, reason := range reasons {
 			o.Problems = append(o.Problems, v1alpha1.Problem{Reason: reason, Message: reason + " of " + name})
 		}
 		return o
 	}
-	got := findings([]view.Outline{
-		outline("x", plan.ProblemNoLocalEndpoints, plan.ProblemNoLocalEndpoints), outline("y", plan.ProblemNoEndpoints, plan.ProblemNoSuchPort),
-		outline("z", plan.ProblemNoEndpoints), outline("ok"),
+	got := findings([]status.Head{
+		head("x", plan.ProblemNoLocalEndpoints, plan.ProblemNoLocalEndpoints), head("y", plan.ProblemNoEndpoints, plan.ProblemNoSuchPort),
+		head("z", plan.ProblemNoEndpoints), head("ok"),
 	})
 	want := []finding{
-		{Reason: "NoEndpoints", Tone: bad, Count: 2, More: 1, Noun: "Service", Cases: []findingCase{{"a/y", "/services/a/y", "NoEndpoints of y"}}, URL: "/?show=NoEndpoints#services"},
-		{Reason: "NoSuchPort", Tone: bad, Count: 1, Noun: "Service", Cases: []findingCase{{"a/y", "/services/a/y", "NoSuchPort of y"}}, URL: "/?show=NoSuchPort#services"},
-		{Reason: "NoLocalEndpoints", Tone: warn, Count: 1, Noun: "Service", Cases: []findingCase{{"a/x", "/services/a/x", "NoLocalEndpoints of x"}}, URL: "/?show=NoLocalEndpoints#services"},
+		{Reason: "NoEndpoints", Tone: bad, Count: 2, More: 1, Noun: "Service", First: "a/y", FirstURL: "/services/a/y", Message: "NoEndpoints of y", URL: "/?show=NoEndpoints#services"},
+		{Reason: "NoSuchPort", Tone: bad, Count: 1, Noun: "Service", First: "a/y", FirstURL: "/services/a/y", Message: "NoSuchPort of y", URL: "/?show=NoSuchPort#services"},
+		{Reason: "NoLocalEndpoints", Tone: warn, Count: 1, Noun: "Service", First: "a/x", FirstURL: "/services/a/x", Message: "NoLocalEndpoints of x", URL: "/?show=NoLocalEndpoints#services"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the findings differ (-want +got):\n%s", diff)
@@ -164,7 +163,7 @@ func (f *fixture) kept() *index {
 // BenchmarkOverview shows the page of 10,000 Services again and again: unchanged, and after a change.
 func BenchmarkOverview(b *testing.B) {
 	sized := clusters.NewSized(10_000, 2)
-	s := &view.State{Snapshot: &cluster.Snapshot{Services: sized.Services.Map(), Node: &cluster.Node{}}, Plan: sized.Plan(), Info: v1alpha1.Info{Started: new(time.Time)}}
+	s := &status.State{Snapshot: &cluster.Snapshot{Services: sized.Services.Map(), Node: &cluster.Node{}}, Plan: sized.Plan(), Info: v1alpha1.Info{Started: new(time.Time)}}
 	p := New(Config{Observer: view.New(view.Config{Clock: clock.RealClock{}}), Healthy: func() bool { return true }})
 	r := httptest.NewRequest(http.MethodGet, "/?sort=-rate", http.NoBody)
 	for name, changed := range map[string]bool{"unchanged": false, "changed": true} {
@@ -178,7 +177,7 @@ func BenchmarkOverview(b *testing.B) {
 				if err := p.overview(r, s, d); err != nil {
 					b.Fatal(err)
 				}
-				if len(d.html()) == 0 {
+				if len(p.html(d)) == 0 {
 					b.Fatal("empty")
 				}
 			}

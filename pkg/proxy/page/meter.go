@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
 const (
@@ -46,6 +48,54 @@ type measured struct {
 	ended chan struct{}
 	next  time.Time
 	asked time.Time
+}
+
+// counters are two readings; earlier may be nil.
+type counters struct {
+	now, earlier *backend.Connections
+	err          error
+}
+
+// span returns the time between the readings; 0 if there is only one.
+func (c *counters) span() time.Duration {
+	if c.now == nil || c.earlier == nil {
+		return 0
+	}
+	return c.now.At.Sub(c.earlier.At)
+}
+
+// rates returns the growth of the counters of routes per second; 0 without two readings.
+func (c *counters) rates(routes iter.Seq[*plan.Route]) (connections, refused float64) {
+	if c.span() == 0 {
+		return 0, 0
+	}
+	for route := range routes {
+		connections += c.rate(c.now.Frontends[route.Frontend], c.earlier.Frontends[route.Frontend])
+		refused += c.rate(c.now.Refused[route.Frontend], c.earlier.Refused[route.Frontend])
+	}
+	return connections, refused
+}
+
+// rate returns the growth of a counter per second. A counter that is smaller than before was created again.
+func (c *counters) rate(now, before uint64) float64 {
+	if now < before {
+		before = 0
+	}
+	return float64(now-before) / c.span().Seconds()
+}
+
+// note says what the counters mean.
+func (c *counters) note() string {
+	switch {
+	case c.err != nil:
+		return "There are no new counters: " + c.err.Error() + "."
+	case c.now == nil:
+		return "The counters are still being read."
+	case c.span() == 0:
+		return "Rates are known with the next reading."
+	default:
+		return "Rates are those of the last " + seconds(c.span().Seconds()) + "."
+	}
 }
 
 func newMeter() *meter { return &meter{subjects: map[subject]*measured{}} }

@@ -11,18 +11,19 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
-	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
 
 // overview is the page at /.
 type overview struct {
 	// Synced is false until the first sync has succeeded: nothing is known before.
-	Synced   bool
-	Tiles    []tile
-	Charts   charts
+	Synced bool
+	Tiles  []tile
+	Charts []chart
+	// Minutes are those with a sync, the newest first.
+	Minutes  []v1alpha1.Minute
 	Findings []finding
 	Repairs  []v1alpha1.Repair
 	// Forgotten is the number of repairs that are not shown.
@@ -30,58 +31,46 @@ type overview struct {
 	List      list
 }
 
-// tile is a number with its label.
+// tile is a number with its label. Tone is empty unless the number needs attention.
 type tile struct {
-	Label, Value, Note string
-	// Tone is empty unless the number needs attention.
-	Tone string
+	Label, Value, Note, Tone string
 }
 
-// finding is a reason why connections fail, with the Services that it applies to.
+// finding is a reason why connections fail, with the objects that it applies to.
 type finding struct {
 	Reason, Tone string
-	// Count is the number of objects, of the kind Noun; Cases are the first ones, More is the number of the others, and URL is
-	// where all of them are.
+	// Count is the number of objects, of the kind Noun, More that without the first, and URL is where all of them are.
 	Count, More int
-	Noun        string
-	Cases       []findingCase
-	URL         string
+	Noun, URL   string
+	// First names the first object, FirstURL is its page, and Message says what is wrong with it.
+	First, FirstURL, Message string
 }
 
-// findingCase is one object.
-type findingCase struct {
-	Name, URL, Message string
-}
-
-const (
-	// maxCases is the number of objects that a finding names.
-	maxCases = 1
-	// maxRepairs is the number of repairs that the page shows.
-	maxRepairs = 5
-)
+// maxRepairs is the number of repairs that the page shows.
+const maxRepairs = 5
 
 // index is what the overview needs of all Services, as long as nothing changes.
 type index struct {
 	plan     *plan.Plan
 	sync     *v1alpha1.Sync
 	observed plan.Observed
-	services []view.Outline
+	services []status.Head
 	findings []finding
 	// problems is the number of Services with problems.
 	problems int
 }
 
 // indexOf returns the index of a state, from memory if it is still right.
-func (p *Page) indexOf(s *view.State) *index {
+func (p *Page) indexOf(s *status.State) *index {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.index != nil && p.index.plan == s.Plan && p.index.sync == s.Info.Sync && maps.EqualFunc(p.index.observed, s.Observed, slices.Equal) {
 		return p.index
 	}
 	i := &index{plan: s.Plan, sync: s.Info.Sync, observed: s.Observed}
-	for o := range s.Outlines() {
-		i.services = append(i.services, o)
-		if len(o.Problems) > 0 {
+	for head := range s.Heads(status.Filter{}) {
+		i.services = append(i.services, head)
+		if len(head.Problems) > 0 {
 			i.problems++
 		}
 	}
@@ -91,30 +80,20 @@ func (p *Page) indexOf(s *view.State) *index {
 }
 
 // findings groups the problems of Services by reason, the most frequent first.
-func findings(services []view.Outline) []finding {
-	of := map[string]*finding{}
-	for _, o := range services {
-		for i, problem := range o.Problems {
-			f := of[problem.Reason]
-			if f == nil {
-				f = &finding{Reason: problem.Reason, Tone: toneOf(problem.Reason), Noun: "Service", URL: query{Show: problem.Reason}.url()}
-				of[problem.Reason] = f
-			}
-			again := slices.ContainsFunc(o.Problems[:i], func(p v1alpha1.Problem) bool { return p.Reason == problem.Reason })
-			if again {
+func findings(services []status.Head) (all []finding) {
+	for _, head := range services {
+		for _, reason := range status.Reasons(head.Problems) {
+			i := slices.IndexFunc(all, func(f finding) bool { return f.Reason == reason })
+			if i < 0 {
+				name := head.Service.Name
+				at := slices.IndexFunc(head.Problems, func(p v1alpha1.Problem) bool { return p.Reason == reason })
+				all = append(all, finding{Reason: reason, Tone: toneOf(reason), Noun: "Service", Count: 1, URL: query{Show: reason}.url(),
+					First: name.String(), FirstURL: serviceURL(name), Message: head.Problems[at].Message})
 				continue
 			}
-			if f.Count++; f.Count <= maxCases {
-				name := o.Service.Name
-				f.Cases = append(f.Cases, findingCase{name.String(), serviceURL(name.Namespace, name.Name), problem.Message})
-			} else {
-				f.More++
-			}
+			all[i].Count++
+			all[i].More++
 		}
-	}
-	all := make([]finding, 0, len(of))
-	for _, f := range of {
-		all = append(all, *f)
 	}
 	slices.SortFunc(all, func(a, b finding) int {
 		return cmp.Or(cmp.Compare(a.Tone, b.Tone), cmp.Compare(b.Count, a.Count), cmp.Compare(a.Reason, b.Reason))
@@ -122,58 +101,44 @@ func findings(services []view.Outline) []finding {
 	return all
 }
 
-// toneOf returns bad for reasons that are hardly intended, and warn for those that may be.
-func toneOf(reason string) string {
-	switch reason {
-	case plan.ProblemNoLocalEndpoints, plan.ProblemExternalIPsNotServed, plan.ProblemFamilyNotServed:
-		return warn
-	default:
-		return bad
-	}
-}
-
-// unowned is the finding about slices without a Service; nil without any.
-func unowned(s *view.State) []finding {
-	found := s.UnownedSlices(view.Filter{})
+// unowned is the finding about slices without a Service; none without any.
+func unowned(s *status.State) []finding {
+	found := s.UnownedSlices(status.Filter{})
 	if len(found) == 0 {
 		return nil
 	}
-	f := finding{Reason: "SliceWithoutService", Tone: warn, Noun: "EndpointSlice", Count: len(found), More: max(0, len(found)-maxCases)}
-	for _, slice := range found[:min(len(found), maxCases)] {
-		f.Cases = append(f.Cases, findingCase{Name: slice.Namespace + "/" + slice.Name,
-			Message: fmt.Sprintf("it belongs to the Service %q, which is not served: %s", slice.Service, view.WhyNotServed)})
-	}
-	return []finding{f}
+	return []finding{{Reason: "SliceWithoutService", Tone: warn, Noun: "EndpointSlice", Count: len(found), More: len(found) - 1, First: found[0].Namespace + "/" + found[0].Name,
+		Message: fmt.Sprintf("it belongs to the Service %q, which is not served: %s", found[0].Service, status.WhyNotServed)}}
 }
 
 // overview fills in the page at /.
-func (p *Page) overview(r *http.Request, s *view.State, d *document) *userError {
+func (p *Page) overview(r *http.Request, s *status.State, d *document) error {
 	q, err := parseQuery(r.URL.Query())
 	if err != nil {
 		return err
 	}
 	i := p.indexOf(s)
 	counts := p.meter.counters(r.Context(), subject{}, func(ctx context.Context) (*backend.Connections, error) {
-		return s.Connections(ctx, s.Routes(view.Filter{}), false)
+		return s.Connections(ctx, s.Routes(status.Filter{}), false)
 	})
 	rows := newRows(s, i.services, &counts)
-	history, repairs := p.config.Observer.History(), p.config.Observer.Repairs().Items
-	o := &overview{
+	history, repairs := p.config.Observer.History().Items, p.config.Observer.Repairs().Items
+	slices.Reverse(repairs)
+	d.Title = cmp.Or(d.Head.Node, "kube-proxy")
+	d.Overview = &overview{
 		Synced: s.Info.Synced != nil,
 		Tiles:  tiles(s, i, rows, &counts, history),
-		Charts: newCharts(history.Items), Findings: slices.Concat(i.findings, unowned(s)),
-		List: newList(rows, q, &counts, i.findings),
+		Charts: charts(history), Minutes: busy(history), Findings: slices.Concat(i.findings, unowned(s)),
+		List:    newList(s, rows, q, &counts, i.findings),
+		Repairs: repairs[:min(len(repairs), maxRepairs)], Forgotten: max(0, len(repairs)-maxRepairs),
 	}
-	slices.Reverse(repairs)
-	o.Repairs, o.Forgotten = repairs[:min(len(repairs), maxRepairs)], max(0, len(repairs)-maxRepairs)
-	d.Title, d.Overview = cmp.Or(d.Head.Node, "kube-proxy"), o
 	return nil
 }
 
 // tiles are the numbers at the top.
-func tiles(s *view.State, i *index, rows []row, counts *counters, history *v1alpha1.History) []tile {
+func tiles(s *status.State, i *index, rows []row, counts *counters, history []v1alpha1.Minute) []tile {
 	info := s.Describe()
-	connections, refused := tile{Label: "New connections", Value: "–"}, tile{Label: "Refused packets", Value: "–"}
+	connections, refused := tile{Label: "New connections", Value: unknown}, tile{Label: "Refused packets", Value: unknown}
 	switch {
 	case counts.span() > 0:
 		var all, rejected float64
@@ -188,35 +153,36 @@ func tiles(s *view.State, i *index, rows []row, counts *counters, history *v1alp
 	default:
 		connections.Note = "known with the next reading"
 	}
-	synced := tile{Label: "Last sync", Value: "–", Note: "none has ended"}
-	if last := info.Sync; last != nil {
-		synced.Value = seconds(last.Seconds)
-		var parts []string
-		for _, f := range last.Families {
-			if f.Error != "" {
-				synced.Tone = bad
-				parts = append(parts, f.Family+" failed")
-			} else {
-				parts = append(parts, f.Family+" "+seconds(f.Seconds))
-			}
-		}
-		ended := last.Started.Add(time.Duration(last.Seconds * float64(time.Second)))
-		synced.Note = inspect.Ago(s.Now, ended) + " ago; " + strings.Join(parts, ", ")
-	}
-	changes := 0
-	for _, m := range history.Items {
-		changes += m.Changes
-	}
-	changed := tile{Label: "Changes", Value: number(float64(changes)), Note: "in the last hour; none waits"}
+	changed := tile{Label: "Changes", Value: count(total(history).Changes), Note: "in the last hour; none waits"}
 	if info.Pending != nil {
-		changed.Note, changed.Tone = "in the last hour; one waits for "+inspect.Ago(s.Now, *info.Pending), warn
+		changed.Note, changed.Tone = "in the last hour; one waits for "+status.Ago(s.Now, *info.Pending), warn
 	}
-	problems := tile{Label: "With problems", Value: number(float64(i.problems)), Note: "of these Services"}
+	problems := tile{Label: "With problems", Value: count(i.problems), Note: "of these Services"}
 	if i.problems > 0 {
 		problems.Tone = bad
 	}
 	return []tile{
-		{Label: "Services", Value: number(float64(info.Services)), Note: number(float64(info.Frontends)) + " frontends"},
-		problems, connections, refused, synced, changed,
+		{Label: "Services", Value: count(info.Services), Note: count(info.Frontends) + " frontends"},
+		problems, connections, refused, synced(s.Now, info.Sync), changed,
 	}
+}
+
+// synced is the tile of the last sync, which may be nil.
+func synced(now time.Time, last *v1alpha1.Sync) tile {
+	t := tile{Label: "Last sync", Value: unknown, Note: "none has ended"}
+	if last == nil {
+		return t
+	}
+	var parts []string
+	for _, f := range last.Families {
+		if f.Error == "" {
+			parts = append(parts, f.Family+" "+seconds(f.Seconds))
+			continue
+		}
+		t.Tone = bad
+		parts = append(parts, f.Family+" failed")
+	}
+	ended := last.Started.Add(time.Duration(last.Seconds * float64(time.Second)))
+	t.Value, t.Note = seconds(last.Seconds), status.Ago(now, ended)+" ago; "+strings.Join(parts, ", ")
+	return t
 }

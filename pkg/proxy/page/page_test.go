@@ -235,30 +235,43 @@ func TestLocalOnly(t *testing.T) {
 	})
 }
 
+// hostileNames break out of careless HTML.
+func hostileNames() []string {
+	return []string{
+		`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onclick='alert(1)`, `</title><b>`, `{{.}}`, `-->`, `a/b?c#d`,
+		`javascript:alert(1)//`, "\x00\u202e<b>", `&lt;b&gt;`, `</style></script><b>`,
+	}
+}
+
+// renamed returns a snapshot with the Services under each of these names, as namespace and before their own name.
+func renamed(s *cluster.Snapshot, names ...string) *cluster.Snapshot {
+	changed := *s
+	changed.Services = cluster.Map[cluster.ServiceName, *cluster.Service]{}
+	for _, name := range names {
+		for _, service := range s.Services.All() {
+			copied := *service
+			copied.Name = cluster.ServiceName{Namespace: name, Name: name + service.Name.Name}
+			changed.Services = changed.Services.Set(copied.Name, &copied)
+		}
+	}
+	return &changed
+}
+
 // TestHostileNames shows names that break out of careless HTML, on every page. They must be text: no element or attribute
 // exists that an ordinary name would not make too.
 func TestHostileNames(t *testing.T) {
 	shape := func(f *fixture, names ...string) (shapes []string) {
 		f.Helper()
-		all := cluster.Map[cluster.ServiceName, *cluster.Service]{}
 		ordinary, err := cases.Snapshot(objects, cluster.IPv4)
 		if err != nil {
 			f.Fatal(err)
 		}
-		for _, name := range names {
-			for _, s := range ordinary.Services.All() {
-				changed := *s
-				changed.Name = cluster.ServiceName{Namespace: name, Name: name + s.Name.Name}
-				all = all.Set(changed.Name, &changed)
-			}
-		}
-		changed := *ordinary
-		changed.Services = all
-		f.program(&changed, errors.New(names[0]))
-		f.program(&changed, nil)
+		changed := renamed(ordinary, names...)
+		f.program(changed, errors.New(names[0]))
+		f.program(changed, nil)
 		paths := []string{"/?q=" + strings.Repeat("%22%3E", 3) + "&show=%3Cb%3E"}
-		for name := range all.All() {
-			paths = append(paths, serviceURL(name.Namespace, name.Name))
+		for name := range changed.Services.All() {
+			paths = append(paths, serviceURL(name))
 		}
 		paths = append(paths, "/", "/services/%3Cb%3E/%22")
 		for _, path := range paths {
@@ -268,10 +281,7 @@ func TestHostileNames(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		want := shape(newFixture(t), "ordinary")
-		for _, name := range []string{
-			`<script>alert(1)</script>`, `"><img src=x onerror=alert(1)>`, `' onclick='alert(1)`, `</title><b>`, `{{.}}`, `-->`, `a/b?c#d`,
-			`javascript:alert(1)//`, "\x00\u202e<b>", `&lt;b&gt;`, `</style></script><b>`,
-		} {
+		for _, name := range hostileNames() {
 			if diff := cmp.Diff(want, shape(newFixture(t), name)); diff != "" {
 				t.Errorf("%q is more than text (-want +got):\n%s", name, diff)
 			}

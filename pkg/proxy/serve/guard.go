@@ -1,11 +1,15 @@
 package serve
 
 import (
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
 	"strings"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 )
 
 // FromThisMachine reports whether a request comes from this machine: from a loopback address, or from the address that it was sent to.
@@ -84,16 +88,64 @@ func private(name string) bool {
 	return false
 }
 
-// LocalOnly returns a handler that refuses requests of other machines and pods, and those of web pages (see RefuseRebinding).
+// AnswerTimeout bounds an answer to a local reader: a list of 45,000 Services takes about a second.
+const AnswerTimeout = 30 * time.Second
+
+// LocalOnly returns a handler that refuses requests of other machines and pods (the address may be one that the whole network reaches, for
+// metrics), and those of web pages, also if they have pointed a name of theirs to this address (DNS rebinding).
 func LocalOnly(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case !FromThisMachine(r):
-			http.Error(w, "only local clients are served: use kubectl port-forward, or curl on the node", http.StatusForbidden)
+			Fail(w, http.StatusForbidden, "only local clients are served: run the command on the node, in the pod (kubectl exec), or through kubectl port-forward")
 		case !ToOwnAddress(r):
-			http.Error(w, fmt.Sprintf("the Host header %q is neither localhost nor the address of this server", r.Host), http.StatusMisdirectedRequest)
+			Fail(w, http.StatusMisdirectedRequest, fmt.Sprintf("the Host header %q is neither localhost nor the address of this server", r.Host))
 		default:
 			handler.ServeHTTP(w, r)
 		}
 	})
+}
+
+// Reading returns a handler that only local clients may read, with GET and HEAD. Responses are not stored and not shared with web pages, and
+// a client that does not read its response within AnswerTimeout is disconnected.
+func Reading(handler http.Handler) http.Handler {
+	local := LocalOnly(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// Without a deadline a client that does not read would hold the response in memory. The error means that the
+		// connection cannot have one.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(AnswerTimeout))
+		handler.ServeHTTP(w, r)
+	}))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := w.Header()
+		header.Set("Cache-Control", "no-store")
+		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("Cross-Origin-Resource-Policy", "same-origin")
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			header.Set("Allow", "GET, HEAD")
+			Fail(w, http.StatusMethodNotAllowed, "this address is read-only: use GET")
+			return
+		}
+		local.ServeHTTP(w, r)
+	})
+}
+
+// Error is the error of a request, with its status code.
+type Error struct {
+	Code int
+	Text string
+}
+
+func (e *Error) Error() string { return e.Text }
+
+// Errorf returns an Error.
+func Errorf(code int, format string, args ...any) *Error {
+	return &Error{Code: code, Text: fmt.Sprintf(format, args...)}
+}
+
+// Fail answers with an error as a v1alpha1.Status.
+func Fail(w http.ResponseWriter, code int, text string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	// An error means that the client has closed the connection.
+	_ = json.NewEncoder(w).Encode(v1alpha1.Status{TypeMeta: v1alpha1.Meta(v1alpha1.KindStatus), Code: code, Message: text})
 }

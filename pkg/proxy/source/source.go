@@ -1,5 +1,5 @@
 // Package source defines the input of the pipeline: a Source watches part of the cluster's state and updates a
-// cluster.Builder. Its subpackages implement it.
+// cluster.Builder. It has what its subpackages share, and the source of this machine's addresses.
 package source
 
 import (

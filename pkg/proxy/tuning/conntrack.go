@@ -32,7 +32,7 @@ func (c *Conntrack) Settings(cpus int) []Setting {
 	var all []Setting
 	if c.MaxPerCore > 0 {
 		limit := max(min(int64(c.MaxPerCore)*int64(cpus), maxTracked), int64(c.Min))
-		all = append(all, Setting{Name: trackedMax, Value: limit},
+		all = append(all, Setting{Name: trackedMax, Value: limit, AtLeast: true},
 			Setting{Name: trackedBuckets, Value: limit / trackedPerBucket, AtLeast: true})
 	}
 	seconds := func(name string, d time.Duration) {

@@ -51,8 +51,8 @@ func New(kernel sysctl.Settings, settings []Setting) *Tuner {
 	return &Tuner{kernel: kernel, settings: settings}
 }
 
-// Apply applies all settings. One that fails does not prevent the others. Settings that do not exist are logged; the error
-// joins all other failures.
+// Apply applies all settings. One that fails does not prevent the others. Settings that do not exist, and those that only the
+// machine's first network namespace can change, are logged; the error joins all other failures.
 func (t *Tuner) Apply(ctx context.Context) error {
 	var failed []error
 	t.missing = nil
@@ -61,6 +61,10 @@ func (t *Tuner) Apply(ctx context.Context) error {
 		if errors.Is(err, fs.ErrNotExist) {
 			klog.FromContext(ctx).Info("The kernel does not have this setting yet", "name", s.Name, "wanted", s.Value)
 			t.missing = append(t.missing, s)
+			continue
+		}
+		if errors.Is(err, sysctl.ErrFixed) {
+			klog.FromContext(ctx).Info("The limit of connection tracking stays lower than the configuration wants", "reason", err.Error())
 			continue
 		}
 		failed = append(failed, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl/sysctltest"
 )
 
@@ -38,7 +39,7 @@ func TestSettings(t *testing.T) {
 		change func(*Conntrack)
 		want   string // what is written, below nf_conntrack_, in order
 	}{
-		{"defaults on 4 CPUs", 4, nil, "max=131072 tcp_timeout_established=86400 tcp_timeout_close_wait=3600"},
+		{"defaults on 4 CPUs", 4, nil, "tcp_timeout_established=86400 tcp_timeout_close_wait=3600"},
 		{"defaults on 8 CPUs", 8, nil, "tcp_timeout_established=86400 tcp_timeout_close_wait=3600"},
 		{"defaults on 16 CPUs", 16, nil, "max=524288 buckets=131072 tcp_timeout_established=86400 tcp_timeout_close_wait=3600"},
 		{"capped on 64 CPUs", 64, nil, "max=1048576 buckets=262144 tcp_timeout_established=86400 tcp_timeout_close_wait=3600"},
@@ -47,7 +48,7 @@ func TestSettings(t *testing.T) {
 		{"nothing", 4, func(c *Conntrack) { *c = Conntrack{Min: 131072} }, ""},
 		{"everything", 1, func(c *Conntrack) {
 			c.TCPBeLiberal, c.UDP, c.UDPStream = true, 1500*time.Millisecond, 10*time.Second
-		}, "max=131072 tcp_timeout_established=86400 tcp_timeout_close_wait=3600 tcp_be_liberal=1 udp_timeout=2 udp_timeout_stream=10"},
+		}, "tcp_timeout_established=86400 tcp_timeout_close_wait=3600 tcp_be_liberal=1 udp_timeout=2 udp_timeout_stream=10"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			conntrack := defaults()
@@ -88,6 +89,15 @@ func TestMissing(t *testing.T) {
 	kernel.Values[trackedMax], kernel.Written = "262144", nil
 	if err := tuner.ApplyMissing(t.Context()); err != nil || !slices.Equal(kernel.Written, []string{trackedMax + "=524288"}) {
 		t.Errorf("it exists now: %v, written: %v", err, kernel.Written)
+	}
+}
+
+// TestFixed leaves a limit that only the machine's first network namespace can change, and applies all others.
+func TestFixed(t *testing.T) {
+	kernel := untouched()
+	kernel.Refuse = sysctl.ErrFixed
+	if err := New(kernel, defaults().Settings(16)).Apply(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

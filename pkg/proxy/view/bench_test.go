@@ -8,6 +8,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
@@ -41,11 +42,11 @@ func BenchmarkSynced(b *testing.B) {
 // BenchmarkServices describes 10,000 Services with two endpoints each.
 func BenchmarkServices(b *testing.B) {
 	one, _ := sized()
-	s := &State{Snapshot: one.After, Plan: one.Plan, Info: v1alpha1.Info{Started: new(time.Time)}}
+	s := &status.State{Snapshot: one.After, Plan: one.Plan, Info: v1alpha1.Info{Started: new(time.Time)}}
 	b.ReportAllocs()
 	for b.Loop() {
 		n := 0
-		for range s.Services(Filter{}, nil) {
+		for range s.Services(status.Filter{}, nil) {
 			n++
 		}
 		if n != 10_000 {

@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
-	"net/netip"
 	"strconv"
 	"time"
 
@@ -14,12 +12,14 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
 
 // countTimeout bounds the reading of the kernel's counters for one request.
 const countTimeout = 2 * time.Second
 
-// Handler serves the API below v1alpha1.Path. It serves only local clients (see LocalOnly), changes nothing and serves no
+// Handler serves the API below v1alpha1.Path. It serves only local clients (see serve.Reading), changes nothing and serves no
 // secrets: it knows Services, EndpointSlices and the Node.
 type Handler struct {
 	observer *Observer
@@ -31,12 +31,12 @@ type Handler struct {
 	rested time.Time
 	// whole is for responses that hold everything, and much memory; single for those about a Service, which may have 20,000
 	// endpoints.
-	whole, single *Turn
+	whole, single *serve.Turn
 }
 
 // NewHandler returns the handler of the API.
 func NewHandler(o *Observer) *Handler {
-	h := &Handler{observer: o, mux: http.NewServeMux(), comparing: make(chan struct{}, 1), whole: NewTurn(1), single: NewTurn(1)}
+	h := &Handler{observer: o, mux: http.NewServeMux(), comparing: make(chan struct{}, 1), whole: serve.NewTurn(1), single: serve.NewTurn(1)}
 	for path, answer := range map[string]func(*http.Request) (any, error){
 		"/info":       func(*http.Request) (any, error) { return o.State().Describe(), nil },
 		"/services":   h.inForce(h.services),
@@ -51,22 +51,14 @@ func NewHandler(o *Observer) *Handler {
 	h.mux.Handle(v1alpha1.Path+"/rules", h.whole.Handler(respond(rules)))
 	h.mux.Handle(v1alpha1.Path+"/services/{namespace}/{name}", h.single.Handler(respond(h.inForce(h.service))))
 	h.mux.Handle("/", respond(func(*http.Request) (any, error) {
-		return nil, &httpError{http.StatusNotFound, "there is no such path; docs/api.md lists all"}
+		return nil, serve.Errorf(http.StatusNotFound, "there is no such path; docs/api.md lists all")
 	}))
-	h.local = LocalOnly(h.mux)
+	h.local = serve.Reading(h.mux)
 	return h
 }
 
 // ServeHTTP serves one request.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.local.ServeHTTP(w, r) }
-
-// httpError is an error with its status code.
-type httpError struct {
-	code int
-	text string
-}
-
-func (e *httpError) Error() string { return e.text }
 
 // respond serves what answer returns: an object, a stream, or an error.
 func respond(answer func(*http.Request) (any, error)) http.Handler {
@@ -89,24 +81,22 @@ func respond(answer func(*http.Request) (any, error)) http.Handler {
 // fail serves an error as a Status.
 func fail(w http.ResponseWriter, err error) {
 	code := http.StatusInternalServerError
-	var own *httpError
-	var question *QuestionError
+	var own *serve.Error
+	var question *status.QuestionError
 	switch {
 	case errors.As(err, &own):
-		code = own.code
+		code = own.Code
 	case errors.As(err, &question):
 		code = http.StatusBadRequest
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(v1alpha1.Status{TypeMeta: v1alpha1.Meta(v1alpha1.KindStatus), Code: code, Message: err.Error()})
+	serve.Fail(w, code, err.Error())
 }
 
 // inForce answers only when rules are in force: before, any answer would be wrong.
 func (h *Handler) inForce(answer func(*http.Request) (any, error)) func(*http.Request) (any, error) {
 	return func(r *http.Request) (any, error) {
 		if err := h.observer.State().NotInForce(); err != nil {
-			return nil, &httpError{http.StatusServiceUnavailable, err.Error()}
+			return nil, serve.Errorf(http.StatusServiceUnavailable, "%s", err.Error())
 		}
 		return answer(r)
 	}
@@ -120,24 +110,13 @@ func parameter(r *http.Request, name string) (bool, error) {
 	}
 	value, err := strconv.ParseBool(text)
 	if err != nil {
-		return false, &httpError{http.StatusBadRequest, fmt.Sprintf("parameter %s: %q is neither true nor false", name, text)}
+		return false, serve.Errorf(http.StatusBadRequest, "parameter %s: %q is neither true nor false", name, text)
 	}
 	return value, nil
 }
 
-// filter reads the parameters namespace and address.
-func filter(r *http.Request) (f Filter, err error) {
-	f.Namespace = r.URL.Query().Get("namespace")
-	if text := r.URL.Query().Get("address"); text != "" {
-		if f.Address, err = netip.ParseAddr(text); err != nil || f.Address.Is4In6() {
-			return f, &httpError{http.StatusBadRequest, fmt.Sprintf("parameter address: %q is not an IPv4 or IPv6 address", text)}
-		}
-	}
-	return f, nil
-}
-
 // counted reads the counters of a selection of routes if the request asks for them.
-func counted(r *http.Request, s *State, endpoints bool, of func(yield func(*plan.Route) bool)) (*backend.Connections, string, error) {
+func counted(r *http.Request, s *status.State, endpoints bool, of func(yield func(*plan.Route) bool)) (*backend.Connections, string, error) {
 	wanted, err := parameter(r, "connections")
 	if err != nil || !wanted {
 		return nil, "", err
@@ -152,7 +131,7 @@ func counted(r *http.Request, s *State, endpoints bool, of func(yield func(*plan
 }
 
 func (h *Handler) services(r *http.Request) (any, error) {
-	f, err := filter(r)
+	f, err := status.ParseFilter(r.URL.Query().Get("namespace"), r.URL.Query().Get("address"))
 	if err != nil {
 		return nil, err
 	}
@@ -161,7 +140,7 @@ func (h *Handler) services(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.list(f, counts, failed), nil
+	return list(s, f, counts, failed), nil
 }
 
 func (h *Handler) service(r *http.Request) (any, error) {
@@ -173,7 +152,7 @@ func (h *Handler) service(r *http.Request) (any, error) {
 	}
 	service := s.Service(name, counts)
 	if service == nil {
-		return nil, &httpError{http.StatusNotFound, s.Missing(name)}
+		return nil, serve.Errorf(http.StatusNotFound, "%s", s.Missing(name))
 	}
 	service.ConnectionsError = failed
 	return service, nil
@@ -181,11 +160,11 @@ func (h *Handler) service(r *http.Request) (any, error) {
 
 func (h *Handler) explain(r *http.Request) (any, error) {
 	query := r.URL.Query()
-	return h.observer.State().Explain(Question{From: query.Get("from"), To: query.Get("to"), Interface: query.Get("interface")})
+	return h.observer.State().Explain(status.Question{From: query.Get("from"), To: query.Get("to"), Interface: query.Get("interface")})
 }
 
-// compareTimeout bounds a comparison, with its turn, so that its error reaches the client before answerTimeout.
-const compareTimeout = answerTimeout - 5*time.Second
+// compareTimeout bounds a comparison, with its turn, so that its error reaches the client before serve.AnswerTimeout.
+const compareTimeout = serve.AnswerTimeout - 5*time.Second
 
 // comparePause bounds what comparisons cost: none begins for this many times as long as the last one took. With 45,000
 // Services iptables-nft-save takes half a minute.
@@ -193,14 +172,14 @@ const comparePause = 4
 
 // errComparing is the error of a request that had to wait too long.
 func errComparing() error {
-	return &httpError{http.StatusServiceUnavailable, "the rules were compared just now, which is bounded in time: try again later"}
+	return serve.Errorf(http.StatusServiceUnavailable, "the rules were compared just now, which is bounded in time: try again later")
 }
 
 // compare reads the kernel's rules, for one request at a time.
 func (h *Handler) compare(r *http.Request) (any, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), compareTimeout)
 	defer cancel()
-	turn, cancelTurn := context.WithTimeout(ctx, turnTimeout)
+	turn, cancelTurn := context.WithTimeout(ctx, serve.TurnTimeout)
 	defer cancelTurn()
 	select {
 	case h.comparing <- struct{}{}:

@@ -22,6 +22,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
@@ -199,7 +201,7 @@ func TestHandler(t *testing.T) {
 		{"/services?namespace=other", 200, `"namespace":"other"`},
 		{"/services?address=10.244.2.2", 200, `"name":"web"`},
 		{"/services?address=192.0.2.1", 200, `"items":[]`},
-		{"/services?address=nonsense", 400, `parameter address: \"nonsense\" is not an IPv4 or IPv6 address`},
+		{"/services?address=nonsense", 400, `\"nonsense\" is not an IPv4 or IPv6 address`},
 		{"/services?connections=maybe", 400, `neither true nor false`},
 		{"/services/default/web", 200, `"reason":"NotReady"`},
 		{"/services/default/web?connections=true", 200, `"connections":3`},
@@ -247,8 +249,8 @@ func TestCountersFail(t *testing.T) {
 		want    string
 	}{
 		{counter{err: errors.New("no rights")}, "read the counters of IPv4: no rights"},
-		{counter{least: backend.CountNothing}, errNotCounted.Error()},
-		{nil, errNoCounters.Error()},
+		{counter{least: backend.CountNothing}, "connections are not counted: --connection-counters is none, or counters would need too much memory (see the log)"},
+		{nil, "no proxy runs here: there are no counters"},
 	} {
 		h := NewHandler(observed(t, objects, test.counter))
 		list := decode[v1alpha1.ServiceList](t, get(h, v1alpha1.Path+"/services?connections=true"))
@@ -361,8 +363,8 @@ func TestFailingFamily(t *testing.T) {
 	for range 5 {
 		sync(&fewer, errors.New("busy"))
 		want("while a family fails", "IPv4 rules of 1 frontends, IPv6 rules of 2 frontends")
-		found, err := o.State().Explain(Question{From: FromNode, To: "10.96.0.10:80"})
-		if err != nil || found.Verdict != verdicts[plan.Pass] {
+		found, err := o.State().Explain(status.Question{From: status.FromNode, To: "10.96.0.10:80"})
+		if err != nil || found.Verdict != v1alpha1.VerdictPass {
 			t.Errorf("explained by an earlier plan than the family's: %+v, %v", found, err)
 		}
 		sync(snapshot(t, objects), errors.New("busy"))
@@ -415,7 +417,7 @@ func TestComparePause(t *testing.T) {
 		takes time.Duration
 		code  int
 		after time.Duration
-	}{{time.Second, http.StatusOK, 6 * time.Second}, {20 * time.Second, http.StatusServiceUnavailable, 20*time.Second + turnTimeout}} {
+	}{{time.Second, http.StatusOK, 6 * time.Second}, {20 * time.Second, http.StatusServiceUnavailable, 20*time.Second + serve.TurnTimeout}} {
 		synctest.Test(t, func(t *testing.T) {
 			o := observed(t, objects, nil)
 			o.config.Renderers["nftables"] = &shownRules{during: func() { time.Sleep(test.takes) }}

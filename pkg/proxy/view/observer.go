@@ -14,6 +14,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
 
 // maxRepairs is the number of repairs that are remembered.
@@ -162,18 +163,18 @@ func (o *Observer) Repairs() *v1alpha1.RepairList {
 }
 
 // State returns the state that was last put in force in all families; before that in any. It is empty before that.
-func (o *Observer) State() *State {
+func (o *Observer) State() *status.State {
 	var waiting []string
 	if o.config.Waiting != nil {
 		waiting = o.config.Waiting()
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	s := &State{
+	s := &status.State{
 		Snapshot: o.snapshot, Plan: o.plan, InForce: maps.Clone(o.inForce), Changed: o.changed, Unowned: o.config.Unowned,
-		Rules:    Rules{Mode: o.config.Mode, Renderers: o.config.Renderers, Families: o.config.Families},
+		Rules:    status.Rules{Mode: o.config.Mode, Renderers: o.config.Renderers, Families: o.config.Families},
 		Observed: o.allObserved(), Counter: o.config.Counter, Families: o.config.Families, Now: o.config.Clock.Now(),
-		Info: v1alpha1.Info{Version: o.config.Version, Mode: o.config.Mode, Families: texts(o.config.Families), Started: &o.config.Started, Sync: o.last, Waiting: waiting},
+		Info: v1alpha1.Info{Version: o.config.Version, Mode: o.config.Mode, Families: status.Texts(o.config.Families), Started: &o.config.Started, Sync: o.last, Waiting: waiting},
 	}
 	if !o.synced.IsZero() {
 		synced := o.synced

@@ -48,7 +48,7 @@ func Serve(listener net.Listener, c *Cluster, options Options) *Server {
 	}
 	mux.HandleFunc("POST /", s.publish)
 	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
-		fmt.Fprint(w, `{"major":"1","minor":"36","gitVersion":"v1.36.3"}`)
+		fmt.Fprint(w, `{"major":"1","minor":"37","gitVersion":"v1.37.2"}`)
 	})
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		refuse(w, http.StatusNotFound, metav1.StatusReasonNotFound, r.Method+" "+r.URL.Path+" is not supported by this server")

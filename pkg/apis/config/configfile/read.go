@@ -1,12 +1,12 @@
 package configfile
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	upstream "k8s.io/kube-proxy/config/v1alpha1"
@@ -14,7 +14,6 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/scheme"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/userfile"
 	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
@@ -22,6 +21,9 @@ import (
 
 // MaxSize is the maximum size of a file in bytes. A ConfigMap cannot hold more.
 const MaxSize = 1 << 20
+
+// Versions returns the served versions, the latest first. Files are written in the latest by default.
+func Versions() []string { return []string{config.Version, v1alpha1.Version} }
 
 // File is a configuration file. Check validates its values.
 type File struct {
@@ -33,12 +35,12 @@ type File struct {
 	Config *config.KubeProxyConfiguration
 	// Warnings are unknown and duplicate fields, which had no effect. With configHardFail Check returns them as errors.
 	Warnings Problems
-	// Dropped are settings that do not exist in the internal form.
+	// Dropped are settings of v1alpha1 that v1alpha2 does not have.
 	Dropped []config.Loss
 
 	doc     *yamldoc.Document
 	wrong   Problems        // values that could not be decoded
-	invalid field.ErrorList // values of fields that do not exist in the internal form
+	invalid field.ErrorList // values of fields that v1alpha2 does not have
 }
 
 // Read reads a file, or a pipe. The error is of type Problems if the content is invalid.
@@ -63,20 +65,16 @@ func Parse(name string, data []byte) (*File, error) {
 		return nil, Problems{*problem}
 	}
 
-	s := scheme.New()
-	versioned, err := s.New(gv.WithKind(config.Kind))
-	if err != nil {
-		return nil, Problems{{File: name, Detail: err.Error()}}
-	}
-	walk := walkTree(name, gv.Version, root, versioned)
-	file := &File{Name: name, Version: gv.Version, Config: &config.KubeProxyConfiguration{}, Warnings: walk.strict.sorted(), wrong: walk.wrong, doc: doc}
+	walk := walkTree(name, gv.Version, root)
+	file := &File{Name: name, Version: gv.Version, Warnings: walk.strict.sorted(), wrong: walk.wrong, doc: doc}
 	text := doc.Text
+	var err error
 	if len(walk.wrong) > 0 {
 		prune(root)
 		text, err = yaml.Marshal(root) // without the values that cannot be decoded
 	}
 	if err == nil {
-		err = file.decode(s, text, versioned)
+		err = file.decode(text)
 	}
 	switch {
 	case err != nil && len(walk.wrong) > 0:
@@ -87,21 +85,64 @@ func Parse(name string, data []byte) (*File, error) {
 	return file, nil
 }
 
-// decode decodes data into versioned and the file's Config.
-func (f *File) decode(s *runtime.Scheme, data []byte, versioned runtime.Object) error {
-	asJSON, err := sigsyaml.YAMLToJSON(data)
+// decode decodes text, as Kubernetes does, into the file's Config.
+func (f *File) decode(text []byte) error {
+	data, err := sigsyaml.YAMLToJSON(text)
 	if err != nil {
 		return err
 	}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(asJSON, versioned); err != nil {
+	var fields map[string]any
+	if err := unmarshal(data, &fields); err != nil {
 		return err
 	}
-	if old, ok := versioned.(*upstream.KubeProxyConfiguration); ok {
-		f.Dropped = v1alpha1.Dropped(old)
-		f.invalid = v1alpha1.Validate(old)
+	withoutNulls(fields)
+	if data, err = json.Marshal(fields); err != nil {
+		return err
 	}
-	s.Default(versioned)
-	return s.Convert(versioned, f.Config, nil)
+	if f.Version == v1alpha1.Version {
+		return f.decodeOld(data)
+	}
+	var first struct {
+		NodeIPOverride []string `json:"nodeIPOverride"`
+	}
+	if err := unmarshal(data, &first); err != nil {
+		return err
+	}
+	f.Config = config.Default(first.NodeIPOverride...)
+	if err := unmarshal(data, f.Config); err != nil {
+		return err
+	}
+	f.Config.Complete()
+	return nil
+}
+
+// decodeOld decodes JSON of v1alpha1.
+func (f *File) decodeOld(data []byte) error {
+	old := &upstream.KubeProxyConfiguration{}
+	if err := unmarshal(data, old); err != nil {
+		return err
+	}
+	f.Dropped, f.invalid = v1alpha1.Dropped(old), v1alpha1.Validate(old)
+	v1alpha1.SetDefaults(old)
+	f.Config = v1alpha1.ToLatest(old)
+	return nil
+}
+
+// unmarshal decodes JSON; the case of field names counts.
+func unmarshal(data []byte, into any) error {
+	return kjson.UnmarshalCaseSensitivePreserveInts(data, into)
+}
+
+// withoutNulls removes fields without a value, which have their default.
+func withoutNulls(fields map[string]any) {
+	for name, value := range fields {
+		if inner, section := value.(map[string]any); section {
+			withoutNulls(inner)
+		}
+		if value == nil {
+			delete(fields, name)
+		}
+	}
 }
 
 // parseTree parses the only document of a file.
@@ -146,7 +187,7 @@ func version(name string, root *yaml.Node) (schema.GroupVersion, *Problem) {
 		return gv, &Problem{File: name, Line: apiLine, Field: "apiVersion", Detail: "missing; " + wanted()}
 	case kind == "":
 		return gv, &Problem{File: name, Line: kindLine, Field: "kind", Detail: "missing; " + wanted()}
-	case err != nil || gv.Group != config.GroupName || !slices.Contains(scheme.Versions(), gv.Version):
+	case err != nil || gv.Group != config.GroupName || !slices.Contains(Versions(), gv.Version):
 		return gv, &Problem{File: name, Line: apiLine, Field: "apiVersion", Detail: fmt.Sprintf("%q is not served; %s", apiVersion, wanted())}
 	case kind != config.Kind:
 		return gv, &Problem{File: name, Line: kindLine, Field: "kind", Detail: fmt.Sprintf("%q is not served; %s", kind, wanted())}
@@ -157,7 +198,7 @@ func version(name string, root *yaml.Node) (schema.GroupVersion, *Problem) {
 // wanted describes the required apiVersion and kind.
 func wanted() string {
 	var versions []string
-	for _, v := range scheme.Versions() {
+	for _, v := range Versions() {
 		versions = append(versions, config.GroupName+"/"+v)
 	}
 	return fmt.Sprintf("want kind %s with apiVersion %s", config.Kind, strings.Join(versions, " or "))

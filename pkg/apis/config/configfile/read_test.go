@@ -8,7 +8,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 )
 
 const (
@@ -135,6 +139,33 @@ func TestYAML11Values(t *testing.T) {
 	}
 	if file.Config.Linux.OOMScoreAdj != 7 || file.Warnings.Error() != "f:4: linux.x: unknown field" {
 		t.Errorf("got %d and %v", file.Config.Linux.OOMScoreAdj, file.Warnings)
+	}
+}
+
+// TestMissingValues checks that a field that is missing, or null, has its default, and that an explicit zero has not.
+func TestMissingValues(t *testing.T) {
+	for head, fields := range map[string]string{
+		oldHead: "oomScoreAdj: null\nconntrack: {maxPerCore: null, udpTimeout: null}\niptables: null\nhealthzBindAddress:\nlogging: {flushFrequency: null}\n",
+		latestHead: "linux: {oomScoreAdj: null, conntrack: {maxPerCore: null, udpTimeout: null}}\nsyncPeriod: null\niptables: null\n" +
+			"healthzBindAddress:\nconfigHardFail: null\nclientConnection: {qps: 0, contentType: ''}\n",
+	} {
+		file, err := Parse("f", []byte(head+fields))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := Defaults(file.Version); len(file.Warnings) > 0 || !equality.Semantic.DeepEqual(want, file.Config) {
+			t.Errorf("%s: %v (-want +got):\n%s", file.Version, file.Warnings, cmp.Diff(want, file.Config))
+		}
+	}
+	file, err := Parse("f", []byte(latestHead+"minSyncPeriod: 0s\nhealthzBindAddress: ''\nbindAddressHardFail: false\nlinux: {oomScoreAdj: 0}\nnodeIPOverride: ['fd00::1']\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Defaults(config.Version)
+	want.MinSyncPeriod.Duration, want.BindAddressHardFail, want.Linux.OOMScoreAdj = 0, false, 0
+	want.HealthzBindAddress, want.MetricsBindAddress, want.NodeIPOverride = "", "[::1]:10249", []string{"fd00::1"}
+	if !equality.Semantic.DeepEqual(want, file.Config) {
+		t.Errorf("explicit zeros (-want +got):\n%s", cmp.Diff(want, file.Config))
 	}
 }
 

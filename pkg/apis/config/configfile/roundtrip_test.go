@@ -1,6 +1,7 @@
 package configfile
 
 import (
+	stdcmp "cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,9 +19,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/scheme"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
 	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
 
@@ -48,8 +47,8 @@ func newFiller(seed int64) *randfill.Filler {
 		func(m *upstream.ProxyMode, c randfill.Continue) {
 			*m = upstream.ProxyMode(pick(c, "", "iptables", "ipvs", "nftables", "kernelspace"))
 		},
-		func(m *v1alpha2.ProxyMode, c randfill.Continue) {
-			*m = v1alpha2.ProxyMode(pick(c, "", "iptables", "ipvs", "nftables", "kernelspace"))
+		func(m *config.ProxyMode, c randfill.Continue) {
+			*m = config.ProxyMode(pick(c, "", "iptables", "ipvs", "nftables", "kernelspace"))
 		},
 	)
 }
@@ -71,14 +70,17 @@ func reread(t *testing.T, cfg *config.KubeProxyConfiguration, version string) *F
 	return file
 }
 
-// TestLatestIsComplete checks that the latest version can express every internal configuration.
+// TestLatestIsComplete checks that a file of the latest version can express every configuration.
 func TestLatestIsComplete(t *testing.T) {
 	for seed := range int64(rounds) {
-		in := &v1alpha2.KubeProxyConfiguration{}
+		in := &config.KubeProxyConfiguration{}
 		newFiller(seed).Fill(in)
-		cfg := internalOf(t, in)
-		if again := reread(t, cfg, v1alpha2.Version).Config; !equality.Semantic.DeepEqual(cfg, again) {
+		cfg := completed(in)
+		if again := reread(t, cfg, config.Version).Config; !equality.Semantic.DeepEqual(cfg, again) {
 			t.Fatalf("seed %d: written and read again, it differs (-before +after):\n%s", seed, cmp.Diff(cfg, again))
+		}
+		if copied := cfg.DeepCopyObject(); !equality.Semantic.DeepEqual(cfg, copied) {
+			t.Fatalf("seed %d: copied, it differs (-before +after):\n%s", seed, cmp.Diff(cfg, copied))
 		}
 	}
 }
@@ -98,14 +100,10 @@ func TestV1alpha1RoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatalf("seed %d: %v\n%s", seed, err, data)
 		}
-		middle := reread(t, first.Config, v1alpha2.Version)
+		middle := reread(t, first.Config, config.Version)
 		last := reread(t, middle.Config, v1alpha1.Version)
 
-		before, after := raw.DeepCopy(), &upstream.KubeProxyConfiguration{}
-		v1alpha1.SetDefaults_KubeProxyConfiguration(before)
-		if err := scheme.New().Convert(middle.Config, after, nil); err != nil {
-			t.Fatal(err)
-		}
+		before, after := withDefaults(raw), v1alpha1.FromLatest(middle.Config)
 		said := droppedPaths(first.Dropped)
 		said = append(said, differentMeaningless(before, after)...)
 		for _, path := range differences(before, after) {
@@ -159,34 +157,26 @@ func differentMeaningless(before, after *upstream.KubeProxyConfiguration) []stri
 // TestLossesAreReported checks that every setting that v1alpha1 cannot express is in the list of losses.
 func TestLossesAreReported(t *testing.T) {
 	for seed := range int64(rounds) {
-		in := &v1alpha2.KubeProxyConfiguration{}
+		in := &config.KubeProxyConfiguration{}
 		newFiller(seed).Fill(in)
-		cfg := internalOf(t, in)
+		cfg := completed(in)
 		losses := v1alpha1.MissingIn(cfg)
 		again := reread(t, cfg, v1alpha1.Version).Config
 
-		before, after := &v1alpha2.KubeProxyConfiguration{}, &v1alpha2.KubeProxyConfiguration{}
-		s := scheme.New()
-		if err := s.Convert(cfg, before, nil); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Convert(again, after, nil); err != nil {
-			t.Fatal(err)
-		}
 		said := droppedPaths(losses)
-		for _, path := range differences(before, after) {
-			if refused(before, path) {
+		for _, path := range differences(cfg, again) {
+			if refused(cfg, path) {
 				continue
 			}
 			if !slices.Contains(said, path) {
-				t.Fatalf("seed %d: %s changed without a word (-before +after):\n%s", seed, path, cmp.Diff(before, after))
+				t.Fatalf("seed %d: %s changed without a word (-before +after):\n%s", seed, path, cmp.Diff(cfg, again))
 			}
 		}
 	}
 }
 
 // refused reports whether validation refuses the value at a path, so that no conversion ever meets it.
-func refused(in *v1alpha2.KubeProxyConfiguration, path string) bool {
+func refused(in *config.KubeProxyConfiguration, path string) bool {
 	switch path {
 	case "syncPeriod":
 		return in.SyncPeriod.Duration == 0
@@ -201,16 +191,24 @@ func refused(in *v1alpha2.KubeProxyConfiguration, path string) bool {
 	return false
 }
 
-// internalOf fills in the defaults of a v1alpha2 object and converts it.
-func internalOf(t *testing.T, in *v1alpha2.KubeProxyConfiguration) *config.KubeProxyConfiguration {
-	t.Helper()
-	s := scheme.New()
-	s.Default(in)
-	cfg := &config.KubeProxyConfiguration{}
-	if err := s.Convert(in, cfg, nil); err != nil {
-		t.Fatal(err)
-	}
-	return cfg
+// completed makes a random configuration one that could be in force.
+func completed(in *config.KubeProxyConfiguration) *config.KubeProxyConfiguration {
+	in.TypeMeta = config.Default().TypeMeta
+	in.Complete()
+	return in
+}
+
+// withDefaults returns what the fields of a v1alpha1 file mean.
+func withDefaults(raw *upstream.KubeProxyConfiguration) *upstream.KubeProxyConfiguration {
+	out := withKind(raw)
+	v1alpha1.SetDefaults(out)
+	latest := v1alpha1.FromLatest(v1alpha1.ToLatest(out))
+	out.HealthzBindAddress, out.MetricsBindAddress = latest.HealthzBindAddress, latest.MetricsBindAddress
+	out.ClientConnection.ContentType = stdcmp.Or(out.ClientConnection.ContentType, "application/vnd.kubernetes.protobuf")
+	out.ClientConnection.QPS, out.ClientConnection.Burst = stdcmp.Or(out.ClientConnection.QPS, 5), stdcmp.Or(out.ClientConnection.Burst, 10)
+	logsapi.SetRecommendedLoggingConfiguration(&out.Logging)
+	out.Logging.FlushFrequency.SerializeAsString = true
+	return out
 }
 
 // withKind says what a v1alpha1 object is.

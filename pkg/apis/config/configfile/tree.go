@@ -10,8 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	logsapi "k8s.io/component-base/logs/api/v1"
+	upstream "k8s.io/kube-proxy/config/v1alpha1"
 	sigsyaml "sigs.k8s.io/yaml"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
@@ -27,10 +29,14 @@ type walk struct {
 	strict  Problems // unknown and duplicate fields
 }
 
-// walkTree walks a document that will be decoded into an object of this type.
-func walkTree(file, version string, root *yaml.Node, object any) *walk {
+// walkTree walks a document of a version.
+func walkTree(file, version string, root *yaml.Node) *walk {
 	w := &walk{file: file, version: version}
-	w.value(root, reflect.TypeOf(object).Elem(), "")
+	t := reflect.TypeFor[config.KubeProxyConfiguration]()
+	if version == v1alpha1.Version {
+		t = reflect.TypeFor[upstream.KubeProxyConfiguration]()
+	}
+	w.value(root, t, "")
 	return w
 }
 

@@ -8,22 +8,16 @@ import (
 	"path/filepath"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/scheme"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/userfile"
 )
 
 // Encode writes a configuration in a version, as YAML with all defaults.
 func Encode(cfg *config.KubeProxyConfiguration, version string) ([]byte, error) {
-	versioned, err := Versioned(cfg, version)
-	if err != nil {
-		return nil, err
-	}
-	return sigsyaml.Marshal(versioned)
+	return sigsyaml.Marshal(Versioned(cfg, version))
 }
 
 // EncodeFor is [Encode] for a file of this name: as JSON if it ends in .json.
@@ -43,19 +37,20 @@ func EncodeFor(name string, cfg *config.KubeProxyConfiguration, version string) 
 	return b.Bytes(), nil
 }
 
-// Versioned converts a configuration to a version, with all defaults.
-func Versioned(cfg *config.KubeProxyConfiguration, version string) (runtime.Object, error) {
-	s := scheme.New()
-	gvk := schema.GroupVersionKind{Group: config.GroupName, Version: version, Kind: config.Kind}
-	versioned, err := s.New(gvk)
-	if err != nil {
-		return nil, fmt.Errorf("version %q is not served; want one of %v", version, scheme.Versions())
+// Versioned converts a configuration to a served version, with all defaults.
+func Versioned(cfg *config.KubeProxyConfiguration, version string) any {
+	if version == v1alpha1.Version {
+		return v1alpha1.FromLatest(cfg)
 	}
-	if err := s.Convert(cfg, versioned, nil); err != nil {
-		return nil, err
+	return cfg
+}
+
+// Defaults returns the default configuration of a served version.
+func Defaults(version string) *config.KubeProxyConfiguration {
+	if version == v1alpha1.Version {
+		return v1alpha1.Default()
 	}
-	versioned.GetObjectKind().SetGroupVersionKind(gvk)
-	return versioned, nil
+	return config.Default()
 }
 
 // Write replaces the content of a file atomically: after an error it is as before. It writes to anything but a regular file as
@@ -101,16 +96,4 @@ func replace(name string, mode os.FileMode, data []byte) (err error) {
 		return err
 	}
 	return os.Rename(temporary.Name(), name)
-}
-
-// Defaults returns the default configuration of a version.
-func Defaults(version string) (*config.KubeProxyConfiguration, error) {
-	s := scheme.New()
-	versioned, err := s.New(schema.GroupVersionKind{Group: config.GroupName, Version: version, Kind: config.Kind})
-	if err != nil {
-		return nil, fmt.Errorf("version %q is not served; want one of %v", version, scheme.Versions())
-	}
-	s.Default(versioned)
-	cfg := &config.KubeProxyConfiguration{}
-	return cfg, s.Convert(versioned, cfg, nil)
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha2"
 )
 
 // Markdown returns the whole reference. flag returns the flag that sets the field at a path, or "".
@@ -14,7 +13,7 @@ func Markdown(fields []Field, flag func(path string) string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# Configuration file
 
-Generated from the doc comments of pkg/apis/config/v1alpha2/types.go; do not edit.
+Generated from the doc comments of pkg/apis/config/types.go; do not edit.
 
 A file begins with
 
@@ -33,7 +32,7 @@ The proxy watches the file. If it is written in place or replaced by a rename, a
 that systemd restarts it; the rules stay in force. A change of a ConfigMap does not end the process: restart the pods with "kubectl
 rollout restart". Until then, and while a file is invalid, the log, an Event on the Node and the gauge serviceproxy_config_differs report it.
 A pipe, such as a shell's <(command), is read once and not watched.
-`, config.GroupName, v1alpha2.Version, config.Kind)
+`, config.GroupName, config.Version, config.Kind)
 
 	for _, section := range sections(fields) {
 		heading := "The root"

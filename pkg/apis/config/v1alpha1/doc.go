@@ -1,9 +1,7 @@
-// Package v1alpha1 contains the defaults and conversions of configuration version v1alpha1, whose Go types come from
-// k8s.io/kube-proxy/config/v1alpha1, and the mapping between its field names and v1alpha2's.
-//
-// +k8s:conversion-gen=github.com/seed-11a05479/kube-proxy/pkg/apis/config
-// +k8s:conversion-gen-external-types=k8s.io/kube-proxy/config/v1alpha1
-// +k8s:defaulter-gen=TypeMeta
-// +k8s:defaulter-gen-input=k8s.io/kube-proxy/config/v1alpha1
-// +groupName=kubeproxy.config.k8s.io
+// Package v1alpha1 converts between configuration version v1alpha1 and the latest one. The Go types of v1alpha1 come from
+// k8s.io/kube-proxy/config/v1alpha1. The package has their defaults, the mapping between the field names of both versions, and what
+// one of them cannot express. The proxy's flags set fields of v1alpha1.
 package v1alpha1
+
+// Version is the name of this version.
+const Version = "v1alpha1"

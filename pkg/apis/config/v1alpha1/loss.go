@@ -10,7 +10,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 )
 
-// Dropped returns the settings of a file of this version, before its defaults are filled in, that the internal form
+// Dropped returns the settings of a file of this version, before its defaults are filled in, that the latest version
 // does not keep: portRange, and values in sections of inactive modes that differ from the active one's. A zero there
 // counts as missing, because programs that write such files (kubeadm) write every field.
 func Dropped(in *upstream.KubeProxyConfiguration) []config.Loss {
@@ -20,7 +20,7 @@ func Dropped(in *upstream.KubeProxyConfiguration) []config.Loss {
 	}
 
 	defaulted := in.DeepCopy()
-	SetDefaults_KubeProxyConfiguration(defaulted)
+	SetDefaults(defaulted)
 	kept := sharedSettings(defaulted)
 	mode := cmp.Or(in.Mode, upstream.ProxyMode(config.DefaultProxyMode))
 	lose := func(field string, value, keep any) {
@@ -32,12 +32,12 @@ func Dropped(in *upstream.KubeProxyConfiguration) []config.Loss {
 			lose(section+"."+name, value, keep)
 		}
 	}
-	period("iptables", "syncPeriod", in.IPTables.SyncPeriod.Duration, kept.syncPeriod)
-	period("iptables", "minSyncPeriod", in.IPTables.MinSyncPeriod.Duration, kept.minSyncPeriod)
-	period("ipvs", "syncPeriod", in.IPVS.SyncPeriod.Duration, kept.syncPeriod)
-	period("ipvs", "minSyncPeriod", in.IPVS.MinSyncPeriod.Duration, kept.minSyncPeriod)
-	period("nftables", "syncPeriod", in.NFTables.SyncPeriod.Duration, kept.syncPeriod)
-	period("nftables", "minSyncPeriod", in.NFTables.MinSyncPeriod.Duration, kept.minSyncPeriod)
+	period("iptables", "syncPeriod", in.IPTables.SyncPeriod.Duration, kept.syncPeriod.Duration)
+	period("iptables", "minSyncPeriod", in.IPTables.MinSyncPeriod.Duration, kept.minSyncPeriod.Duration)
+	period("ipvs", "syncPeriod", in.IPVS.SyncPeriod.Duration, kept.syncPeriod.Duration)
+	period("ipvs", "minSyncPeriod", in.IPVS.MinSyncPeriod.Duration, kept.minSyncPeriod.Duration)
+	period("nftables", "syncPeriod", in.NFTables.SyncPeriod.Duration, kept.syncPeriod.Duration)
+	period("nftables", "minSyncPeriod", in.NFTables.MinSyncPeriod.Duration, kept.minSyncPeriod.Duration)
 	if in.IPTables.MasqueradeAll && !kept.masqueradeAll {
 		lose("iptables.masqueradeAll", true, false)
 	}

@@ -74,9 +74,10 @@ func TestServerDefaults(t *testing.T) {
 	}
 	for _, tt := range tests {
 		cfg := &upstream.KubeProxyConfiguration{BindAddress: tt.bind, HealthzBindAddress: tt.healthz, MetricsBindAddress: tt.metrics}
-		SetDefaults_KubeProxyConfiguration(cfg)
-		if cfg.HealthzBindAddress != tt.wantHealthz || cfg.MetricsBindAddress != tt.wantMetrics {
-			t.Errorf("%+v: got %s and %s", tt, cfg.HealthzBindAddress, cfg.MetricsBindAddress)
+		SetDefaults(cfg)
+		got := ToLatest(cfg)
+		if got.HealthzBindAddress != tt.wantHealthz || got.MetricsBindAddress != tt.wantMetrics {
+			t.Errorf("%+v: got %s and %s", tt, got.HealthzBindAddress, got.MetricsBindAddress)
 		}
 	}
 }
@@ -96,10 +97,7 @@ func TestActiveSectionCounts(t *testing.T) {
 		masqueradeAll bool
 	}{"": {10, 1, true}, "iptables": {10, 1, true}, "ipvs": {20, 2, true}, "nftables": {30, 3, false}, "kernelspace": {10, 1, true}} {
 		in.Mode = upstream.ProxyMode(mode)
-		out := &config.KubeProxyConfiguration{}
-		if err := Convert_v1alpha1_KubeProxyConfiguration_To_config_KubeProxyConfiguration(in, out, nil); err != nil {
-			t.Fatal(err)
-		}
+		out := ToLatest(in)
 		if out.SyncPeriod != period(want.sync) || out.MinSyncPeriod != period(want.minSync) || out.Linux.MasqueradeAll != want.masqueradeAll {
 			t.Errorf("mode %q: %v, %v, %t; want %+v", mode, out.SyncPeriod, out.MinSyncPeriod, out.Linux.MasqueradeAll, want)
 		}

@@ -6,7 +6,7 @@ import (
 	upstream "k8s.io/kube-proxy/config/v1alpha1"
 )
 
-// Validate checks the fields of this version that do not exist in the internal form.
+// Validate checks the fields of this version that do not exist in the latest version.
 func Validate(in *upstream.KubeProxyConfiguration) field.ErrorList {
 	var errs field.ErrorList
 	if _, err := utilnet.ParsePortRange(in.PortRange); err != nil {

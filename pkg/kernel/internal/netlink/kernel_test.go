@@ -1,11 +1,13 @@
 package netlink
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -113,37 +115,62 @@ func TestKernelInterrupted(t *testing.T) {
 	}
 }
 
-// TestKernelDrain receives notifications, first all of them, then more than the socket holds.
-func TestKernelDrain(t *testing.T) {
+// TestKernelListener receives notifications, first all of them, then more than the queue holds.
+func TestKernelListener(t *testing.T) {
 	netns.Enter(t)
 	s := openKernel(t, Open)
-	listen := func(queue int) *Socket {
-		return openKernel(t, func() (*Socket, error) { return Subscribe(unix.NFNLGRP_NFTABLES, queue) })
+	listen := func(queue int) *Listener {
+		l, err := Listen(unix.NFNLGRP_NFTABLES, queue)
+		if err == nil {
+			err = l.Join()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
 	}
 	large, small := listen(1<<20), listen(4096)
-	drain := func(listener *Socket, n int) (added int, lost bool) {
+	receive := func(listener *Listener, n int) (added int, lost bool) {
 		t.Helper()
 		if err := s.Exchange(tables(s, n), func(m Message) error { return m.Result().Err() }); err != nil {
 			t.Fatal(err)
 		}
-		lost, err := listener.Drain(func(m Message) {
-			if m.Type == nftHeader(unix.NFT_MSG_NEWTABLE, 0).Type {
-				added++
-			}
-		})
-		if err != nil {
-			t.Fatal(err)
+		for found, some := true, false; found; lost = lost || some {
+			found, some = listener.Receive(func(m Message) {
+				if m.Type == nftHeader(unix.NFT_MSG_NEWTABLE, 0).Type {
+					added++
+				}
+			})
 		}
 		return added, lost
 	}
-	if added, lost := drain(large, 10); added != 10 || lost {
+	if added, lost := receive(large, 10); added != 10 || lost {
 		t.Errorf("got %d notifications, lost %v, want 10", added, lost)
 	}
-	if added, lost := drain(small, 2000); added >= 2000 || !lost {
-		t.Errorf("got %d notifications of 2000 on a small socket, lost %v", added, lost)
+	if added, lost := receive(small, 2000); added >= 2000 || !lost {
+		t.Errorf("got %d notifications of 2000 with a small queue, lost %v", added, lost)
 	}
-	if added, lost := drain(small, 2001); added != 1 || lost {
+	if added, lost := receive(small, 2001); added != 1 || lost {
 		t.Errorf("afterwards got %d notifications, lost %v, want that of the one new table", added, lost)
+	}
+	if err := small.Leave(); err != nil {
+		t.Fatal(err)
+	}
+	if added, lost := receive(small, 2002); added != 0 || lost {
+		t.Errorf("after Leave got %d notifications, lost %v", added, lost)
+	}
+	late, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	for range 2 {
+		if err := small.Await(late, func() bool { return false }); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("wait for what does not come: %v", err)
+		}
+	}
+	if err := errors.Join(large.Close(), small.Close()); err != nil {
+		t.Error(err)
+	}
+	if err := small.Await(t.Context(), func() bool { return false }); err == nil {
+		t.Error("wait on a closed listener: no error")
 	}
 }
 

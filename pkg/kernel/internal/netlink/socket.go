@@ -41,42 +41,33 @@ type Socket struct {
 }
 
 // Open opens a socket for requests.
-func Open() (*Socket, error) { return open(0, receiveQueue) }
-
-// Subscribe opens a socket that receives the notifications of a group, NFNLGRP_*, and keeps up to queue bytes of them until
-// Drain reads them.
-func Subscribe(group uint, queue int) (*Socket, error) { return open(1<<(group-1), queue) }
-
-func open(groups uint32, queue int) (*Socket, error) {
+func Open() (*Socket, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {
 		return nil, fmt.Errorf("open a netfilter netlink socket: %w", err)
 	}
 	s := &Socket{fd: fd, answer: make([]byte, receiveBuffer)}
-	if err := s.configure(groups, queue); err != nil {
+	if err := s.configure(); err != nil {
 		unix.Close(fd)
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Socket) configure(groups uint32, queue int) error {
+func (s *Socket) configure() error {
 	for _, option := range []int{unix.NETLINK_EXT_ACK, unix.NETLINK_CAP_ACK} {
 		if err := unix.SetsockoptInt(s.fd, unix.SOL_NETLINK, option, 1); err != nil {
 			return fmt.Errorf("set netlink option %d: %w", option, err)
 		}
 	}
-	if unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, queue) != nil {
-		// Without CAP_NET_ADMIN reading still works, with the size that the administrator allows.
-		if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, queue); err != nil {
-			return fmt.Errorf("size the netlink receive buffer: %w", err)
-		}
+	if err := sizeQueue(s.fd, receiveQueue); err != nil {
+		return fmt.Errorf("size the netlink receive buffer: %w", err)
 	}
 	timeout := unix.NsecToTimeval(int64(receiveTimeout))
 	if err := unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
 		return fmt.Errorf("set the netlink receive timeout: %w", err)
 	}
-	if err := unix.Bind(s.fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
+	if err := unix.Bind(s.fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return fmt.Errorf("bind the netfilter netlink socket: %w", err)
 	}
 	if s.grow(sendBuffer) == nil {
@@ -202,37 +193,6 @@ func (s *Socket) Exchange(data []byte, answer func(Message) error) error {
 	}
 }
 
-// maxDrained is more than the number of messages in any queue, a few hundred bytes each. Drain reads them in less than 0.1 s.
-const maxDrained = 50_000
-
-// Drain calls each with every message that is waiting, and waits for none. lost means that the kernel had more than the
-// socket could hold. It ends although others send as fast as it reads, and leaves what has come meanwhile to the next call.
-func (s *Socket) Drain(each func(Message)) (lost bool, _ error) {
-	for range maxDrained {
-		data, err := s.receive(false)
-		switch {
-		case errors.Is(err, unix.ENOBUFS), errors.Is(err, errTooLong):
-			lost = true
-			continue
-		case data == nil || err != nil:
-			return lost, err
-		}
-		for m := ReadMessages(data); m.Next(); {
-			each(m.Message)
-		}
-	}
-	return lost, nil
-}
-
-// Wait waits until a message or an error can be received, for at most d.
-func (s *Socket) Wait(d time.Duration) error {
-	fds := []unix.PollFd{{Fd: int32(s.fd), Events: unix.POLLIN}}
-	if _, err := unix.Poll(fds, int(d.Milliseconds())); err != nil && err != unix.EINTR {
-		return err
-	}
-	return nil
-}
-
 // compose builds a request in the reused buffer.
 func (s *Socket) compose(h Header, build func([]byte) []byte) (request []byte, seq uint32) {
 	seq = s.Reserve(1)
@@ -260,12 +220,22 @@ func handle(m Message, answer func(Message) error) (done bool, _ error) {
 // begin sends a request, after dropping what an abandoned one left behind.
 func (s *Socket) begin(data []byte) error {
 	if s.dirty {
-		if _, err := s.Drain(func(Message) {}); err != nil {
+		if err := s.drop(); err != nil {
 			return err
 		}
 	}
 	s.dirty = true
 	return s.send(data)
+}
+
+// drop receives what is waiting.
+func (s *Socket) drop() error {
+	for {
+		data, err := s.receive(false)
+		if lost := errors.Is(err, unix.ENOBUFS) || errors.Is(err, errTooLong); !lost && (data == nil || err != nil) {
+			return err
+		}
+	}
 }
 
 // send sends data, and makes the send buffer larger if necessary.

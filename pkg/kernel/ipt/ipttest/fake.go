@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf/nftest"
 )
 
 // ErrInjected is the cause of the failures that a test requested of a Fake.
@@ -26,8 +27,8 @@ type Fake struct {
 
 	mu     sync.Mutex
 	tables map[string]*fakeTable
-	// notices are told what is written.
-	notices []*Notices
+	// kernel notifies of what is written.
+	kernel *nftest.Kernel
 	// failing and random make writes fail with a probability; refuse returns the error of an input.
 	failing float64
 	random  *rand.Rand
@@ -50,6 +51,7 @@ func New(family ipt.Family, variant ipt.Variant) *Fake {
 		family:   family,
 		features: ipt.Features{Variant: variant, RandomFully: true, AddressBits: true},
 		tables:   map[string]*fakeTable{},
+		kernel:   nftest.New(),
 	}
 	for name, chains := range builtin {
 		f.tables[name] = newFakeTable(chains)

@@ -1,8 +1,7 @@
 package ipttest
 
 import (
-	"slices"
-	"sync"
+	"maps"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
@@ -14,102 +13,71 @@ const (
 	fakeWriter = "iptables-nft-re"
 )
 
-// Notices are the notices of who writes Fakes: in the nft variant those of [nf.Watch], in the legacy variant those of
-// [ipt.LegacyNotices] if no program takes the lock.
-type Notices struct {
-	fakes    []*Fake
-	modified chan struct{} // nil in the legacy variant
+// Notices are those of the keeper of the rules: in the nft variant a [nf.Watch], in the legacy variant [ipt.LegacyNotices] if no
+// program takes the lock.
+type Notices interface {
+	// The methods are those of [nf.Watch].
+	Modified() <-chan struct{}
+	Report()
+	Take() (writes []nf.Write, all bool)
+	Pause() error
+	Resume(own int) (alone bool)
+	Close() error
+}
 
-	mu sync.Mutex
-	// writes are those since Take; missed means that there were others. made counts all, before those when Pause was called.
-	writes         []nf.Write
-	missed, paused bool
-	made, before   int
-	// sizes are the numbers of rules at the last look, by fake.
+// NewNotices returns notices of some fakes of one variant, which are in one network namespace from now on.
+func NewNotices(fakes ...*Fake) Notices {
+	kernel := fakes[0].kernel
+	var watched []nf.TableName
+	for _, f := range fakes {
+		f.mu.Lock()
+		f.kernel = kernel
+		f.mu.Unlock()
+		for table := range builtin {
+			watched = append(watched, nf.TableName{Family: f.family.Number(), Name: table})
+		}
+	}
+	if fakes[0].features.Variant == ipt.Legacy {
+		return &legacyNotices{fakes: fakes, sizes: make([]map[string]int, len(fakes))}
+	}
+	return kernel.Watch(watched...)
+}
+
+// LoseNotices drops what the notices have not returned yet: there was too much.
+func (f *Fake) LoseNotices() { f.kernel.Lose() }
+
+// legacyNotices notice that tables have another number of rules or chains than at the last look.
+type legacyNotices struct {
+	fakes  []*Fake
+	missed bool
+	// sizes are the numbers at the last look, by fake.
 	sizes []map[string]int
 }
 
-// NewNotices returns notices of some fakes of one variant.
-func NewNotices(fakes ...*Fake) *Notices {
-	n := &Notices{fakes: fakes, sizes: make([]map[string]int, len(fakes))}
-	for _, f := range fakes {
-		f.mu.Lock()
-		if f.features.Variant == ipt.NFT {
-			n.modified = make(chan struct{}, 1)
-		}
-		f.notices = append(f.notices, n)
-		f.mu.Unlock()
-	}
-	return n
+// Modified is that of [ipt.LegacyNotices], as all methods are.
+func (n *legacyNotices) Modified() <-chan struct{} { return nil }
+
+func (n *legacyNotices) Report() {}
+
+func (n *legacyNotices) Take() (_ []nf.Write, all bool) {
+	n.missed = n.look() || n.missed
+	all, n.missed = !n.missed, false
+	return nil, all
 }
 
-// Modified returns the channel of Report, nil in the legacy variant.
-func (n *Notices) Modified() <-chan struct{} { return n.modified }
-
-// Report sends to the channel of Modified.
-func (n *Notices) Report() {
-	select {
-	case n.modified <- struct{}{}:
-	default:
-	}
-}
-
-// Take returns what was written since the last call.
-func (n *Notices) Take() (writes []nf.Write, all bool) {
-	resized := n.resized()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	writes, all = n.writes, !n.missed && !resized
-	n.writes, n.missed = nil, false
-	return writes, all
-}
-
-// Pause makes the following writes unknown until Resume.
-func (n *Notices) Pause() error {
-	resized := n.resized()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.missed = n.missed || resized
-	n.paused, n.before = true, n.made
+func (n *legacyNotices) Pause() error {
+	n.missed = n.look() || n.missed
 	return nil
 }
 
-// Resume ends a pause, and reports whether there were only so many writes.
-func (n *Notices) Resume(own int) (alone bool) {
-	n.resized()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.paused = false
-	return n.modified != nil && n.made-n.before == own
+func (n *legacyNotices) Resume(int) (alone bool) {
+	n.look()
+	return false
 }
 
-// Close ends the notices.
-func (n *Notices) Close() error {
-	for _, f := range n.fakes {
-		f.mu.Lock()
-		f.notices = slices.DeleteFunc(f.notices, func(o *Notices) bool { return o == n })
-		f.mu.Unlock()
-	}
-	return nil
-}
+func (n *legacyNotices) Close() error { return nil }
 
-// add adds a transaction.
-func (n *Notices) add(w nf.Write) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.made++
-	if n.paused || n.modified == nil {
-		return
-	}
-	n.writes = append(n.writes, w)
-	n.Report()
-}
-
-// resized reports whether a table of the legacy variant has another number of rules or chains than at the last look.
-func (n *Notices) resized() (changed bool) {
-	if n.modified != nil {
-		return false
-	}
+func (n *legacyNotices) look() (changed bool) {
 	for i, f := range n.fakes {
 		f.mu.Lock()
 		now := map[string]int{}
@@ -119,44 +87,28 @@ func (n *Notices) resized() (changed bool) {
 			}
 		}
 		f.mu.Unlock()
-		n.mu.Lock()
-		for name, size := range now {
-			changed = changed || n.sizes[i][name] != size
-		}
+		changed = changed || !maps.Equal(n.sizes[i], now)
 		n.sizes[i] = now
-		n.mu.Unlock()
 	}
 	return changed
 }
 
-// LoseNotices drops what the notices have not returned yet: there was too much.
-func (f *Fake) LoseNotices() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, n := range f.notices {
-		n.mu.Lock()
-		n.writes, n.missed = nil, true
-		n.mu.Unlock()
-	}
-}
-
 // replace makes a transaction of a program, and reports its chains.
 func (f *Fake) replace(program, name string, now *fakeTable) {
-	w := nf.Write{Program: program, Process: 1}
-	of := nf.TableName{Family: f.family.Number(), Name: name}
+	var chains []string
 	before := f.tables[name]
 	for chain, c := range now.chains {
 		if before.chains[chain] != c {
-			w.Objects = append(w.Objects, nf.Object{Table: of, Kind: nf.ChainObject, Name: chain})
+			chains = append(chains, chain)
 		}
 	}
 	for chain := range before.chains {
 		if now.chains[chain] == nil {
-			w.Objects = append(w.Objects, nf.Object{Table: of, Kind: nf.ChainObject, Name: chain})
+			chains = append(chains, chain)
 		}
 	}
 	f.tables[name] = now
-	for _, n := range f.notices {
-		n.add(w)
+	if f.features.Variant == ipt.NFT {
+		f.kernel.Notify(program, 1, nf.TableName{Family: f.family.Number(), Name: name}, chains...)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -17,12 +16,9 @@ import (
 // queue is how many bytes of events are kept until they are read: those of some 500 packets.
 const queue = 8 << 20
 
-// poll is how long one wait for events takes at most.
-const poll = 100 * time.Millisecond
-
 // kernelTracer is the kernel's.
 type kernelTracer struct {
-	events *netlink.Socket
+	events *netlink.Listener
 	// conn owns the tables.
 	conn   *nf.Conn
 	closed bool
@@ -48,7 +44,10 @@ func (t *kernelTracer) open(ctx context.Context, f *Filter) (err error) {
 		return err
 	}
 	// Subscribed first, so that no event is missed.
-	if t.events, err = netlink.Subscribe(unix.NFNLGRP_NFTRACE, queue); err != nil {
+	if t.events, err = netlink.Listen(unix.NFNLGRP_NFTRACE, queue); err == nil {
+		err = t.events.Join()
+	}
+	if err != nil {
 		return netlink.WithAdvice(err, nf.Advice)
 	}
 	for _, family := range []nf.Family{nf.IPv4, nf.IPv6} {
@@ -97,23 +96,21 @@ func (t *kernelTracer) Next(ctx context.Context) (events []Event, lost bool, _ e
 	if t.closed {
 		return nil, false, ErrClosed
 	}
-	for ctx.Err() == nil {
-		if err := t.events.Wait(poll); err != nil {
-			return nil, false, fmt.Errorf("wait for the events of packets: %w", err)
-		}
-		lost, err := t.events.Drain(func(m netlink.Message) {
-			if e, ok := t.decode(m); ok {
-				events = append(events, e)
-			}
-		})
-		if err != nil {
-			return events, lost, fmt.Errorf("receive the events of packets: %w", err)
-		}
-		if lost || len(events) > 0 {
-			return events, lost, nil
+	receive := func(m netlink.Message) {
+		if e, ok := t.decode(m); ok {
+			events = append(events, e)
 		}
 	}
-	return nil, false, nil
+	err := t.events.Await(ctx, func() bool {
+		for found, some := true, false; found && ctx.Err() == nil; lost = lost || some {
+			found, some = t.events.Receive(receive)
+		}
+		return lost || len(events) > 0
+	})
+	if err != nil && ctx.Err() == nil {
+		return events, lost, fmt.Errorf("receive the events of packets: %w", err)
+	}
+	return events, lost, nil
 }
 
 // Close is part of [Tracer].

@@ -26,8 +26,8 @@ var testOptions = Options{Mark: 0x4000}
 func newBackend(opts Options, tables ...nft.Table) *Backend {
 	readers := tables
 	var notices keeper.Notices
-	if fake, ok := tables[0].(interface{ Notices() *nfttest.Notices }); ok {
-		notices = fake.Notices()
+	if fake, ok := tables[0].(interface{ Watch() *nf.Watch }); ok {
+		notices = fake.Watch()
 	} else {
 		readers = nil
 		var watched []nf.TableName
@@ -49,7 +49,7 @@ func newBackend(opts Options, tables ...nft.Table) *Backend {
 }
 
 // lose makes the backend miss what was written since the last Check or Sync, and all that is written until it finds out.
-func lose(b *Backend) { b.notices.(*nfttest.Notices).Lose() }
+func lose(b *Backend) { b.families[0].table.(interface{ Lose() }).Lose() }
 
 // fakes returns a backend on two fake tables.
 func fakes() (*Backend, []*nfttest.Fake) {

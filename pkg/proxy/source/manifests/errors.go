@@ -10,11 +10,18 @@ import (
 // Error is an error in a line of a file.
 type Error struct {
 	File string
-	Line int // the first line is 1
-	Err  error
+	Line int // the first line is 1; 0 if the error concerns no single line
+	// Object is the object in whose fields the error is, in File.Refused.
+	Object Key
+	Err    error
 }
 
-func (e *Error) Error() string { return fmt.Sprintf("%s:%d: %v", e.File, e.Line, e.Err) }
+func (e *Error) Error() string {
+	if e.Line == 0 {
+		return fmt.Sprintf("%s: %v", e.File, e.Err)
+	}
+	return fmt.Sprintf("%s:%d: %v", e.File, e.Line, e.Err)
+}
 
 func (e *Error) Unwrap() error { return e.Err }
 

@@ -18,9 +18,10 @@ import (
 
 // folder is the state of a directory.
 type folder struct {
-	dir    string
-	files  map[string]*file
-	reader *userfile.Files
+	dir     string
+	files   map[string]*file
+	reader  *userfile.Files
+	lenient bool // see Parse
 }
 
 // file is the state of one file.
@@ -33,8 +34,9 @@ type file struct {
 	// parsed is the error of the content with the digest sum. err is the error of the current content, which may also be
 	// that the file cannot be read.
 	parsed, err error
-	// ignored are the objects of other kinds.
+	// ignored are the objects of other kinds, and refused is what is refused of objects that are in use.
 	ignored []IgnoredObject
+	refused []*Error
 }
 
 // maxSize is the maximum size of a file in bytes. It protects the memory against a large file with a wrong name.
@@ -69,7 +71,7 @@ func (f *folder) scan(touched func(name string) bool) error {
 		if known == nil {
 			known = &file{}
 		}
-		if known.read(f.reader, filepath.Join(f.dir, name), touched(name)) {
+		if known.read(f, filepath.Join(f.dir, name), touched(name)) {
 			f.files[name] = known
 			present[name] = true
 		}
@@ -79,12 +81,12 @@ func (f *folder) scan(touched func(name string) bool) error {
 }
 
 // read reads a file if it may have changed. It returns false if there is no file of that name any more.
-func (f *file) read(reader *userfile.Files, path string, touched bool) bool {
+func (f *file) read(from *folder, path string, touched bool) bool {
 	known := f.version
 	if touched || f.err != nil {
 		known = userfile.Version{}
 	}
-	content, err := reader.Read(path, known)
+	content, err := from.reader.Read(path, known)
 	switch {
 	case errors.Is(err, userfile.ErrUnchanged):
 		return true
@@ -101,7 +103,7 @@ func (f *file) read(reader *userfile.Files, path string, touched bool) bool {
 	}
 	f.version = content.Version
 	if sum := sha256.Sum256(content.Data); sum != f.sum {
-		f.take(Parse(path, content.Data))
+		f.take(Parse(path, content.Data, from.lenient))
 		f.sum = sum
 	}
 	f.err = f.parsed
@@ -112,7 +114,7 @@ func (f *file) read(reader *userfile.Files, path string, touched bool) bool {
 func (f *file) take(content File) {
 	objects := content.Objects
 	if content.Err != nil {
-		kept := map[key]bool{}
+		kept := map[Key]bool{}
 		for _, object := range objects {
 			kept[keyOf(object)] = true
 		}
@@ -122,7 +124,7 @@ func (f *file) take(content File) {
 			}
 		}
 	}
-	f.objects, f.parsed, f.ignored = objects, content.Err, content.Ignored
+	f.objects, f.parsed, f.ignored, f.refused = objects, content.Err, content.Ignored, content.Refused
 }
 
 // placed is an object and its file.
@@ -133,14 +135,14 @@ type placed struct {
 
 // objects returns the objects of all files. If several files contain an object, the first file's is used, and duplicates
 // describes the others.
-func (f *folder) objects() (objects map[key]placed, duplicates []error) {
-	objects = map[key]placed{}
+func (f *folder) objects() (objects map[Key]placed, duplicates []*Error) {
+	objects = map[Key]placed{}
 	for _, name := range slices.Sorted(maps.Keys(f.files)) {
 		for _, object := range f.files[name].objects {
 			k := keyOf(object)
 			if first, taken := objects[k]; taken {
-				duplicates = append(duplicates, fmt.Errorf("%s: %s is ignored, because %s contains it too; remove it from one of the two",
-					filepath.Join(f.dir, name), describe(object), first.file))
+				err := fmt.Errorf("%s is ignored, because %s contains it too; remove it from one of the two", k, first.file)
+				duplicates = append(duplicates, &Error{File: filepath.Join(f.dir, name), Object: k, Err: err})
 				continue
 			}
 			objects[k] = placed{name, object}

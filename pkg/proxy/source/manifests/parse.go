@@ -2,10 +2,13 @@ package manifests
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,7 +19,7 @@ import (
 	kjson "sigs.k8s.io/json"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/defaults"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
 	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
 
@@ -30,6 +33,8 @@ type File struct {
 	Objects []runtime.Object
 	// Ignored are objects of other kinds.
 	Ignored []IgnoredObject
+	// Refused is why Objects would not be used if they had not been read leniently, each with its object.
+	Refused []*Error
 	// Err joins up to ten errors in the file, each an *Error; nil if there are none.
 	Err error
 }
@@ -45,17 +50,33 @@ func (o IgnoredObject) String() string {
 	return fmt.Sprintf("%s (%s) in line %d", o.Kind, o.APIVersion, o.Line)
 }
 
+// Kinds counts objects by kind: "2 Deployment (apps/v1), 1 Pod (v1)".
+func Kinds(ignored []IgnoredObject) string {
+	counts := map[string]int{}
+	for _, o := range ignored {
+		counts[fmt.Sprintf("%s (%s)", o.Kind, o.APIVersion)]++
+	}
+	var parts []string
+	for _, kind := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("%d %s", counts[kind], kind))
+	}
+	return strings.Join(parts, ", ")
+}
+
 // MarshalText makes a JSON log contain an array of strings.
 func (o IgnoredObject) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
 // Parse parses a file. name is used in errors, and its extension distinguishes JSON from YAML. Invalid objects and documents
 // are left out; all others are returned.
-func Parse(name string, data []byte) File {
+//
+// If Parse is lenient, objects are as they are written, without defaults, and what it would refuse of them otherwise is in
+// File.Refused; of several with the same name the first one is used. Other versions of an API are other kinds.
+func Parse(name string, data []byte, lenient bool) File {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return File{Err: &Error{File: name, Line: 1, Err: errEmpty}}
 	}
 	docs, errs := yamldoc.Split(name, data)
-	p := &parser{seen: map[key]int{}, errs: errs}
+	p := &parser{name: name, lenient: lenient, seen: map[Key]int{}, errs: errs}
 	for _, doc := range docs {
 		asJSON, errs := doc.JSON()
 		if p.errs = append(p.errs, errs...); errs == nil {
@@ -67,7 +88,7 @@ func Parse(name string, data []byte) File {
 	for i, e := range p.errs {
 		located[i] = &Error{File: name, Line: e.Line, Err: e.Err}
 	}
-	return File{Objects: p.objects, Ignored: p.ignored, Err: join(located)}
+	return File{Objects: p.objects, Ignored: p.ignored, Refused: p.refused, Err: join(located)}
 }
 
 // Apply applies objects that Parse returned to a Builder.
@@ -88,16 +109,28 @@ func Apply(u *cluster.Update, objects []runtime.Object) {
 
 // parser reads the documents of one file.
 type parser struct {
+	name    string
+	lenient bool
 	doc     *yamldoc.Document
 	objects []runtime.Object
 	ignored []IgnoredObject
-	seen    map[key]int // the line of each object's document
+	refused []*Error
+	seen    map[Key]int // the line of each object's document
 	errs    []*yamldoc.Error
 }
 
 // fail adds an error in a field of the document.
 func (p *parser) fail(path, format string, args ...any) {
 	p.errs = append(p.errs, &yamldoc.Error{Line: p.doc.LineOf(path), Err: fmt.Errorf(format, args...)})
+}
+
+// refuse adds an error in a field of an object, which the object is used in spite of if the parser is lenient.
+func (p *parser) refuse(path string, k Key, err error) {
+	if p.lenient {
+		p.refused = append(p.refused, &Error{File: p.name, Line: p.doc.LineOf(path), Object: k, Err: err})
+		return
+	}
+	p.fail(path, "%w", err)
 }
 
 // value parses the object or list at path. meta contains the kind and apiVersion of list items that have none.
@@ -119,7 +152,7 @@ func (p *parser) value(path string, data []byte, meta metav1.TypeMeta) {
 		p.list(path, data, metav1.TypeMeta{APIVersion: meta.APIVersion, Kind: item})
 	case meta.Kind == "":
 		p.fail(path, "kind is missing; use one of %s", knownKinds)
-	case object == nil || group(meta.APIVersion) != group(apiVersion):
+	case object == nil || group(meta.APIVersion) != group(apiVersion) || p.lenient && meta.APIVersion != apiVersion:
 		p.ignored = append(p.ignored, IgnoredObject{p.doc.LineOf(yamldoc.Member(path, "kind")), meta.APIVersion, meta.Kind})
 	case meta.APIVersion != apiVersion:
 		p.fail(yamldoc.Member(path, "apiVersion"), "apiVersion %q of kind %s is unknown; use %s", meta.APIVersion, meta.Kind, apiVersion)
@@ -130,16 +163,21 @@ func (p *parser) value(path string, data []byte, meta metav1.TypeMeta) {
 
 // object validates the object at path, and adds it if it is valid.
 func (p *parser) object(path string, object runtime.Object) {
-	before := len(p.errs)
-	defaults.Set(object)
-	for _, i := range validate(object) {
-		p.fail(yamldoc.Member(path, i.field), "%s: %s: %v", describe(object), i.field, i.err)
+	before, k := len(p.errs), keyOf(object)
+	checked, where := object, k.String()+": "
+	if p.lenient {
+		checked, where = object.DeepCopyObject(), ""
 	}
-	if first, twice := p.seen[keyOf(object)]; twice {
-		p.fail(yamldoc.Member(path, "metadata.name"), "%s is already defined in the document at line %d", describe(object), first)
+	source.SetDefaults(checked)
+	for _, i := range validate(checked, p.lenient) {
+		p.refuse(yamldoc.Member(path, i.field), k, fmt.Errorf("%s%s: %w", where, i.field, i.err))
 	}
-	if len(p.errs) == before {
-		p.seen[keyOf(object)] = p.doc.Line
+	first, twice := p.seen[k]
+	if twice {
+		p.refuse(yamldoc.Member(path, "metadata.name"), k, fmt.Errorf("%s is already defined in the document at line %d", k, first))
+	}
+	if len(p.errs) == before && !twice {
+		p.seen[k] = p.doc.Line
 		p.objects = append(p.objects, object)
 	}
 }
@@ -191,21 +229,26 @@ func newObject(kind string) (object runtime.Object, apiVersion string) {
 	return nil, ""
 }
 
-// decode decodes the JSON at path into a Go value, and reports whether it has no errors and no unknown fields.
+// decode decodes the JSON at path into a Go value, and reports whether it has no errors and, unless the parser is lenient, no
+// unknown fields.
 func (p *parser) decode(path string, data []byte, into any) bool {
 	strict, err := kjson.UnmarshalStrict(data, into)
 	if err != nil {
 		p.decodeError(path, data, err)
 		return false
 	}
+	k := Key{}
+	if object, ok := into.(runtime.Object); ok {
+		k = keyOf(object)
+	}
 	for _, err := range strict {
 		field := ""
 		if fieldError, ok := errors.AsType[kjson.FieldError](err); ok {
 			field = fieldError.FieldPath()
 		}
-		p.fail(yamldoc.Member(path, field), "%v", err)
+		p.refuse(yamldoc.Member(path, field), k, err)
 	}
-	return len(strict) == 0
+	return p.lenient || len(strict) == 0
 }
 
 func (p *parser) decodeError(path string, data []byte, err error) {
@@ -240,28 +283,27 @@ func shape(t reflect.Type) string {
 	}
 }
 
-// describe returns an object's kind, namespace and name for messages.
-func describe(object runtime.Object) string {
-	k := keyOf(object)
-	if k.namespace == "" {
-		return k.kind + " " + k.name
+// Key identifies an object. A Node and a ServiceCIDR have no namespace.
+type Key struct{ Kind, Namespace, Name string }
+
+// String returns "Service shop/web" or "Node n1".
+func (k Key) String() string {
+	if k.Namespace == "" {
+		return k.Kind + " " + k.Name
 	}
-	return k.kind + " " + k.namespace + "/" + k.name
+	return k.Kind + " " + k.Namespace + "/" + k.Name
 }
 
-// key identifies an object.
-type key struct{ kind, namespace, name string }
-
-func keyOf(object runtime.Object) key {
+func keyOf(object runtime.Object) Key {
 	switch o := object.(type) {
 	case *corev1.Service:
-		return key{"Service", o.Namespace, o.Name}
+		return Key{"Service", cmp.Or(o.Namespace, metav1.NamespaceDefault), o.Name}
 	case *discoveryv1.EndpointSlice:
-		return key{"EndpointSlice", o.Namespace, o.Name}
+		return Key{"EndpointSlice", cmp.Or(o.Namespace, metav1.NamespaceDefault), o.Name}
 	case *corev1.Node:
-		return key{"Node", "", o.Name}
+		return Key{"Node", "", o.Name}
 	case *networkingv1.ServiceCIDR:
-		return key{"ServiceCIDR", "", o.Name}
+		return Key{"ServiceCIDR", "", o.Name}
 	}
-	return key{kind: fmt.Sprintf("%T", object)}
+	return Key{Kind: fmt.Sprintf("%T", object)}
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -67,13 +68,13 @@ func TestParseKinds(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			parsed := Parse(test.file, []byte(test.data))
+			parsed := Parse(test.file, []byte(test.data), false)
 			if parsed.Err != nil || parsed.Ignored != nil {
 				t.Fatalf("Parse: %v, ignored %v", parsed.Err, parsed.Ignored)
 			}
 			var got []string
 			for _, object := range parsed.Objects {
-				got = append(got, describe(object))
+				got = append(got, keyOf(object).String())
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("objects (-want +got):\n%s", diff)
@@ -123,7 +124,7 @@ func TestParseDefaults(t *testing.T) {
 
 // parseAll parses a file whose objects are all used.
 func parseAll(name string, data []byte) ([]runtime.Object, error) {
-	file := Parse(name, data)
+	file := Parse(name, data, false)
 	return file.Objects, file.Err
 }
 
@@ -134,10 +135,10 @@ func TestParseInvalidObject(t *testing.T) {
 	deployment := "apiVersion: apps/v1\nkind: Deployment\nspec: {replicas: 1}\n"
 	knative := "apiVersion: serving.knative.dev/v1\nkind: Service\nspec: {template: {}}\n"
 	file := Parse("a.yaml", []byte(bad+"---\n"+goodSlice+"---\nkind: [\n---\n"+deployment+"---\n"+knative+
-		"---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod}\n- {apiVersion: v1, kind: Node, metadata: {name: n1}}\n- {apiVersion: v1, kind: Node, metadata: {name: n2, x: 1}}\n"))
+		"---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod}\n- {apiVersion: v1, kind: Node, metadata: {name: n1}}\n- {apiVersion: v1, kind: Node, metadata: {name: n2, x: 1}}\n"), false)
 	var objects, ignored []string
 	for _, object := range file.Objects {
-		objects = append(objects, describe(object))
+		objects = append(objects, keyOf(object).String())
 	}
 	for _, o := range file.Ignored {
 		ignored = append(ignored, o.String())
@@ -368,5 +369,77 @@ func TestExamples(t *testing.T) {
 		if _, err := parseAll(name, data); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestRead reads a directory as its Source does, and leniently: the same objects are used, and what the Source refuses is told with
+// its line. Pipes and files of other kinds are no manifests.
+func TestRead(t *testing.T) {
+	dir := t.TempDir()
+	unknown := strings.Replace(goodService, "port: 80", "porto: 5, port: 80", 1)
+	for name, text := range map[string]string{
+		"a.yaml": strings.Replace(goodService, "port: 80", "port: 80\n    porto: 5", 1) + "---\n" + goodSlice,
+		"b.yml":  goodService + "---\napiVersion: v1\nkind: Service\nmetadata: {name: new}\nspec: {ports: [{port: 80}]}\n---\napiVersion: apps/v1\nkind: Deployment\n",
+		"c.json": `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1"}}{"apiVersion":"discovery.k8s.io/v1beta1","kind":"EndpointSlice"}`,
+		"d.yaml": "kind: [\n", ".hidden.yaml": unknown, "README.md": unknown,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.Mkfifo(filepath.Join(dir, "e.yaml"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	file, err := Read(dir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, object := range file.Objects {
+		got = append(got, keyOf(object).String())
+	}
+	for _, refused := range file.Refused {
+		got = append(got, refused.Object.String()+" "+strings.TrimPrefix(refused.Error(), dir+"/"))
+	}
+	for _, ignored := range file.Ignored {
+		got = append(got, ignored.String())
+	}
+	for line := range strings.Lines(file.Err.Error()) {
+		got = append(got, strings.TrimPrefix(strings.TrimSpace(line), dir+"/"))
+	}
+	if diff := cmp.Diff([]string{"Service default/web", "EndpointSlice default/web-1", "Service default/new", "Node n1",
+		`Service default/web a.yaml:9: unknown field "spec.ports[0].porto"`,
+		"Service default/new b.yml:13: spec.clusterIP: is required, because there is no API server to allocate an address; use None for a headless Service",
+		"Service default/web b.yml: Service default/web is ignored, because a.yaml contains it too; remove it from one of the two",
+		"Deployment (apps/v1) in line 16", "EndpointSlice (discovery.k8s.io/v1beta1) in line 1",
+		"d.yaml:1: not YAML: did not find expected node content", "e.yaml is not a regular file but a pipe (prw-------)"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	strict := Parse("a.yaml", []byte(strings.Replace(goodService, "port: 80", "port: 80\n    porto: 5", 1)), false)
+	if len(strict.Objects) > 0 || strict.Err == nil {
+		t.Errorf("Parse uses what Read refuses: %v", strict)
+	}
+	if _, err := Read(filepath.Join(dir, "none"), nil); err == nil {
+		t.Error("a directory that does not exist was read")
+	}
+}
+
+// TestReadOne reads a file and standard input, and leaves the objects as they are written.
+func TestReadOne(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x")
+	if err := os.WriteFile(path, []byte(goodService), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range []string{path, "-"} {
+		file, err := Read(from, strings.NewReader(goodService))
+		if err != nil || file.Err != nil || len(file.Objects) != 1 || len(file.Refused) > 0 {
+			t.Fatalf("%s: %+v, %v", from, file, err)
+		}
+		if s := file.Objects[0].(*corev1.Service); s.Spec.Type != "" || s.Namespace != "" {
+			t.Errorf("%s: defaults were set: %+v", from, s)
+		}
+	}
+	if file, err := Read("-", strings.NewReader("")); err != nil || file.Err == nil {
+		t.Errorf("nothing on standard input: %+v, %v", file, err)
 	}
 }

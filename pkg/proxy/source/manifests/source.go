@@ -41,7 +41,7 @@ type Source struct {
 
 	// applied are the objects that the Builder has, machineNode the Node that is made from the machine if no file contains
 	// it.
-	applied     map[key]placed
+	applied     map[Key]placed
 	machineNode *corev1.Node
 	// invalid are the errors of files by file name, and ignored what is not used of them; failing are all other errors by their
 	// text.
@@ -74,7 +74,7 @@ func New(dir, nodeName string, options Options) *Source {
 		folder:   folder{dir: dir, files: map[string]*file{}, reader: userfile.NewFiles(maxSize)},
 		resync:   resyncPeriod,
 		complete: make(chan struct{}),
-		applied:  map[key]placed{},
+		applied:  map[Key]placed{},
 		invalid:  logonce.Conditions[string]{Again: logonce.Reminder, Rate: rate, Group: itself},
 		ignored:  logonce.Conditions[string]{Rate: rate, Group: itself},
 		failing:  logonce.Conditions[string]{Again: logonce.Reminder, Rate: rate},
@@ -171,8 +171,10 @@ func (s *Source) sync(ctx context.Context, b *cluster.Builder, touched map[strin
 		errs = append(errs, fmt.Errorf("%w; keeping the objects that it contained", unread))
 	}
 	objects, duplicates := s.folder.objects()
-	errs = append(errs, duplicates...)
-	if _, given := objects[key{kind: "Node", name: s.nodeName}]; given {
+	for _, duplicate := range duplicates {
+		errs = append(errs, duplicate)
+	}
+	if _, given := objects[Key{Kind: "Node", Name: s.nodeName}]; given {
 		s.machineNode = nil
 	} else if err := s.makeNode(); err != nil {
 		errs = append(errs, err)
@@ -206,7 +208,7 @@ func (s *Source) makeNode() error {
 }
 
 // apply updates the Builder to objects, in one update.
-func (s *Source) apply(b *cluster.Builder, objects map[key]placed) {
+func (s *Source) apply(b *cluster.Builder, objects map[Key]placed) {
 	if s.machineNode != nil {
 		objects[keyOf(s.machineNode)] = placed{object: s.machineNode}
 	}
@@ -227,14 +229,14 @@ func (s *Source) apply(b *cluster.Builder, objects map[key]placed) {
 }
 
 // remove deletes an object. The Node is not deleted: it is replaced by one made from the machine.
-func remove(u *cluster.Update, k key) {
-	switch k.kind {
+func remove(u *cluster.Update, k Key) {
+	switch k.Kind {
 	case "Service":
-		u.DeleteService(cluster.ServiceName{Namespace: k.namespace, Name: k.name})
+		u.DeleteService(cluster.ServiceName{Namespace: k.Namespace, Name: k.Name})
 	case "EndpointSlice":
-		u.DeleteEndpointSlice(cluster.SliceName{Namespace: k.namespace, Name: k.name})
+		u.DeleteEndpointSlice(cluster.SliceName{Namespace: k.Namespace, Name: k.Name})
 	case "ServiceCIDR":
-		u.DeleteServiceCIDR(k.name)
+		u.DeleteServiceCIDR(k.Name)
 	}
 }
 

@@ -29,8 +29,8 @@ type validator struct {
 	found []invalid
 }
 
-// validate validates an object that has its defaults.
-func validate(object runtime.Object) []invalid {
+// validate validates an object that has its defaults. Of a lenient one, it leaves out the fields that the Builder ignores.
+func validate(object runtime.Object, lenient bool) []invalid {
 	v := &validator{}
 	name := ""
 	switch o := object.(type) {
@@ -50,7 +50,15 @@ func validate(object runtime.Object) []invalid {
 			v.add("spec.cidrs", "at least one CIDR is required")
 		}
 	}
-	v.unusable(name, object)
+	ignored := unusable(name, object)
+	if lenient {
+		return slices.DeleteFunc(v.found, func(i invalid) bool { return hasField(ignored, i.field) })
+	}
+	for _, i := range ignored {
+		if !hasField(v.found, i.field) {
+			v.found = append(v.found, i)
+		}
+	}
 	return v.found
 }
 
@@ -58,31 +66,31 @@ func (v *validator) add(field, format string, args ...any) {
 	v.found = append(v.found, invalid{field, fmt.Errorf(format, args...)})
 }
 
-// unusable adds the problems that the Builder finds in the object.
-func (v *validator) unusable(nodeName string, object runtime.Object) {
+// unusable returns the problems that the Builder finds in the object.
+func unusable(nodeName string, object runtime.Object) []invalid {
 	err := cluster.NewBuilder(nodeName).Update(func(u *cluster.Update) { Apply(u, []runtime.Object{object}) })
 	if err == nil {
-		return
+		return nil
 	}
+	var found []invalid
 	for _, err := range err.(interface{ Unwrap() []error }).Unwrap() {
 		var problem *cluster.Problem
 		if !errors.As(err, &problem) {
-			v.add("", "%w", err)
+			found = append(found, invalid{"", err})
 			continue
 		}
 		field := problem.Field
 		if field == "spec.clusterIPs[0]" { // most files have only spec.clusterIP
 			field = "spec.clusterIP"
 		}
-		if !v.has(field) {
-			v.add(field, "%w", problem.Err)
-		}
+		found = append(found, invalid{field, problem.Err})
 	}
+	return found
 }
 
-// has reports whether a field already has an error.
-func (v *validator) has(field string) bool {
-	return slices.ContainsFunc(v.found, func(i invalid) bool { return i.field == field })
+// hasField reports whether a field has an error.
+func hasField(found []invalid, field string) bool {
+	return slices.ContainsFunc(found, func(i invalid) bool { return i.field == field })
 }
 
 func (v *validator) names(meta *metav1.ObjectMeta, nameRule func(string) []string) {

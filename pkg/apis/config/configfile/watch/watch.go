@@ -15,7 +15,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
@@ -23,13 +22,9 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/userfile"
 )
 
-const (
-	// settleTime is the delay from an event until the file is read, because an editor writes in several steps. Further
-	// events do not extend it: in a busy directory they never end.
-	settleTime = 500 * time.Millisecond
-	// pollPeriod is the time between checks without an event, for file systems that send none.
-	pollPeriod = time.Minute
-)
+// pollPeriod is the time between two looks at the file, which cost some system calls each. A new content is used when two of them
+// find it, because an editor writes in several steps.
+const pollPeriod = time.Second
 
 // ErrChanged ends a watch after a change in place.
 var ErrChanged = errors.New("the configuration file was changed; the process ends so that it is started again with the new configuration")
@@ -53,74 +48,71 @@ type Config struct {
 // File is a watched file.
 type File struct {
 	Config
-	settle time.Duration // settleTime, or less in tests
+	period time.Duration // pollPeriod, or less in tests
 	reader *userfile.Files
+	pipe   bool // it was read from a pipe
 	// seen is the last state that was evaluated.
 	seen state
 }
 
 // New returns a File. Call it right after the file was read: later changes are detected.
 func New(config Config) *File {
-	f := &File{Config: config, settle: settleTime, reader: userfile.NewFile(configfile.MaxSize)}
-	f.seen, _ = f.read()
+	f := &File{Config: config, period: pollPeriod, reader: userfile.NewFile(configfile.MaxSize)}
+	var err error
+	f.seen, _, err = f.read()
+	other, special := errors.AsType[*userfile.NotRegularError](err)
+	f.pipe = special && other.Mode&fs.ModeNamedPipe != 0
 	return f
 }
 
 // Run watches the file until ctx ends, and then returns nil, or until the file was changed in place, and then returns
 // ErrChanged. It calls changed for each new content that does not end the process.
 func (f *File) Run(ctx context.Context, changed func(Change)) error {
-	if f.seen.pipe {
-		klog.FromContext(ctx).Info("The configuration was read from a pipe; it is not watched for changes", "file", f.Path)
+	logger := klog.FromContext(ctx)
+	if f.pipe {
+		logger.Info("The configuration was read from a pipe; it is not watched for changes", "file", f.Path)
 		<-ctx.Done()
 		return nil
 	}
-	watched := watchDirectories(klog.FromContext(ctx), f.Path)
-	defer watched.close()
-	poll := time.NewTicker(pollPeriod)
+	poll := time.NewTicker(f.period)
 	defer poll.Stop()
-	read := time.NewTimer(0) // the file may have changed before the watch began
-	defer read.Stop()
-	first, pending := true, true
+	failing := logonce.Condition{Again: logonce.Reminder}
+	last, first := f.seen, true // the file may have changed before it was first seen
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-read.C:
-			pending = false
-			watched.add(placeOf(f.Path)) // before the file is read, so that a later change is not missed
-			now, data := f.read()
-			if errors.Is(now.err, userfile.ErrNoAnswer) { // that is no change
-				klog.FromContext(ctx).Error(now.err, "Cannot see whether the configuration file changed; reading it again", "file", f.Path)
-				continue
-			}
-			if first || now.content != f.seen.content {
-				change, end := f.evaluate(ctx, now, data)
-				if end {
-					return ErrChanged
-				}
-				if !first || change.Differs {
-					changed(change)
-				}
-				first = false
-			}
-			f.seen = now.orPlaceOf(f.seen)
-			continue
-		case <-watched.events():
-		case err := <-watched.errors():
-			klog.FromContext(ctx).Error(err, "Events of the configuration file were lost; reading it again", "file", f.Path)
 		case <-poll.C:
 		}
-		if !pending {
-			read.Reset(f.settle)
-			pending = true
+		now, data, err := f.read()
+		if errors.Is(err, userfile.ErrNoAnswer) { // that is no change
+			if failing.Changed(err.Error()) {
+				logger.Error(err, "Cannot see whether the configuration file changed; reading it again", "file", f.Path)
+			}
+			continue
 		}
+		failing.Ended()
+		if now != last {
+			last = now
+			continue
+		}
+		if first || now.content != f.seen.content {
+			change, end := f.evaluate(logger, now, data, err)
+			if end {
+				return ErrChanged
+			}
+			if !first || change.Differs {
+				changed(change)
+			}
+			first = false
+		}
+		f.seen = now.orPlaceOf(f.seen)
 	}
 }
 
-// evaluate evaluates a new state of the file, and reports whether it ends the process.
-func (f *File) evaluate(ctx context.Context, now state, data []byte) (change Change, end bool) {
-	logger := klog.FromContext(ctx)
-	differs, err := false, now.err
+// evaluate evaluates a new state of the file, which err is about if it cannot be read, and reports whether it ends the process.
+func (f *File) evaluate(logger klog.Logger, now state, data []byte, err error) (change Change, end bool) {
+	differs := false
 	if err == nil {
 		differs, err = f.Differs(data)
 	}
@@ -141,25 +133,24 @@ func (f *File) evaluate(ctx context.Context, now state, data []byte) (change Cha
 type state struct {
 	place   place
 	content [sha256.Size]byte // a file that cannot be read has the digest of the error
-	err     error             // why it cannot be read
-	pipe    bool
 }
 
-// read reads a state and the content. Place and content are consistent, even if links are swapped at the same time.
-func (f *File) read() (state, []byte) {
-	for at := placeOf(f.Path); ; {
+// read reads the state and the content. Place and content are consistent, even if links are swapped at the same time: the place was
+// the same before and afterwards. A file that does not answer is not asked for its place, because that could wait for ever.
+func (f *File) read() (state, []byte, error) {
+	for at := f.seen.place; ; {
 		content, err := f.reader.Read(f.Path, userfile.Version{})
-		again := placeOf(f.Path)
-		if again != at {
-			at = again
+		if errors.Is(err, userfile.ErrNoAnswer) {
+			return state{}, nil, err
+		}
+		if now := placeOf(f.Path); now != at {
+			at = now
 			continue
 		}
-		if err == nil {
-			return state{place: at, content: sha256.Sum256(content.Data)}, content.Data
+		if err != nil {
+			return state{at, sha256.Sum256([]byte("unreadable: " + err.Error()))}, nil, err
 		}
-		other, special := errors.AsType[*userfile.NotRegularError](err)
-		return state{place: at, content: sha256.Sum256([]byte("unreadable: " + err.Error())), err: err,
-			pipe: special && other.Mode&fs.ModeNamedPipe != 0}, nil
+		return state{at, sha256.Sum256(content.Data)}, content.Data, nil
 	}
 }
 
@@ -194,62 +185,4 @@ func placeOf(path string) place {
 // is not a swap.
 func (p place) swapped(before place) bool {
 	return p.directory != before.directory || p.link && p.file != before.file
-}
-
-// directories watches the relevant directories: that of the path, which contains a ConfigMap's link, and that of the file. If
-// the kernel sends no events, only polling remains.
-type directories struct {
-	watcher *fsnotify.Watcher // nil if the kernel sends no events
-	logger  klog.Logger
-	failing logonce.Conditions[string] // by directory
-}
-
-func watchDirectories(logger klog.Logger, path string) *directories {
-	d := &directories{logger: logger, failing: logonce.Conditions[string]{Again: logonce.Reminder}}
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		logger.Error(err, "Cannot watch the configuration file; reading it periodically", "file", path, "period", pollPeriod)
-		return d
-	}
-	d.watcher = watcher
-	d.watch(filepath.Dir(path))
-	return d
-}
-
-// add watches the directory of the file itself, which changes with a swap.
-func (d *directories) add(p place) {
-	if p.file != "" {
-		d.watch(filepath.Dir(p.file))
-	}
-}
-
-func (d *directories) watch(directory string) {
-	if d.watcher == nil {
-		return
-	}
-	if err := d.watcher.Add(directory); err == nil {
-		d.failing.Ended(directory)
-	} else if d.failing.Changed(directory, err.Error()) {
-		d.logger.Error(err, "Failed to watch the directory of the configuration file; reading the file periodically", "directory", directory, "period", pollPeriod)
-	}
-}
-
-func (d *directories) events() <-chan fsnotify.Event {
-	if d.watcher == nil {
-		return nil
-	}
-	return d.watcher.Events
-}
-
-func (d *directories) errors() <-chan error {
-	if d.watcher == nil {
-		return nil
-	}
-	return d.watcher.Errors
-}
-
-func (d *directories) close() {
-	if d.watcher != nil {
-		d.watcher.Close()
-	}
 }

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
 )
 
 // followed is a watched file. A content that begins with "invalid" is invalid, and "same" is equivalent to the
@@ -35,7 +37,7 @@ func follow(t *testing.T, path string) *followed {
 	t.Cleanup(cancel)
 	f := &followed{T: t, path: path, changes: make(chan Change, 10), result: make(chan error, 1), cancel: cancel}
 	file := New(Config{Path: path, Differs: differs})
-	file.settle = 10 * time.Millisecond
+	file.period = 10 * time.Millisecond
 	go func() { f.result <- file.Run(ctx, func(c Change) { f.changes <- c }) }()
 	return f
 }
@@ -146,13 +148,15 @@ func TestConfigMap(t *testing.T) {
 	}
 }
 
-// TestContinues checks that neither an invalid nor an equivalent file ends the watch, and that the end of ctx does.
+// TestContinues checks that neither an invalid, a huge nor an equivalent file ends the watch, and that the end of ctx does.
 func TestContinues(t *testing.T) {
 	f := follow(t, plain(t, t.TempDir()))
 	f.replace("invalid: one")
 	f.expect(true, "invalid: one")
 	f.replace("same but longer")
 	f.expect(false, "")
+	f.replace("same" + strings.Repeat(" ", configfile.MaxSize))
+	f.expect(true, "larger than 1 MiB")
 	must(t, os.Remove(f.path))
 	f.expect(true, "no such file")
 	f.replace("invalid: two")
@@ -167,6 +171,7 @@ func TestContinues(t *testing.T) {
 func TestChangedBefore(t *testing.T) {
 	path := plain(t, t.TempDir())
 	file := New(Config{Path: path, Differs: differs})
+	file.period = 10 * time.Millisecond
 	write(t, path, "other")
 	if err := file.Run(t.Context(), nil); !errors.Is(err, ErrChanged) {
 		t.Errorf("the watch ended with %v, want ErrChanged", err)

@@ -1,3 +1,0 @@
-// Package validation validates the internal form of a configuration. It returns all errors, with the paths of v1alpha2;
-// a caller that has a file translates them to lines and to the file's version (configfile.File.Check).
-package validation

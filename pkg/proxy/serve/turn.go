@@ -1,0 +1,179 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// TurnTimeout is how long a request waits for others, so that there is time for its response.
+	TurnTimeout = AnswerTimeout / 2
+	// maxUnread is how many bytes of responses may wait for their readers, unless a single one is larger.
+	maxUnread = 8 << 20
+)
+
+// Turn bounds the memory of responses that may need much. They are made a few at a time, and then wait for their readers without a turn:
+// a client that does not read its response delays nobody. If too much waits, the oldest response of the source that has the most is
+// given up. A source has one request at a time that is being made or waits for a turn, so that many of one source do not delay others.
+type Turn struct {
+	turns chan struct{}
+
+	mu sync.Mutex
+	// queues are the turns of sources, each for one request, while there are requests.
+	queues map[Source]*queue
+	unread []*unread // the oldest one first
+}
+
+// queue is a turn among the requests of one source, which are several.
+type queue struct {
+	turn     chan struct{}
+	requests int
+}
+
+// unread is a response that waits for its reader.
+type unread struct {
+	source Source
+	size   int // in bytes
+	giveUp func()
+}
+
+// NewTurn returns a Turn that makes at most this many responses at a time.
+func NewTurn(most int) *Turn {
+	return &Turn{turns: make(chan struct{}, most), queues: map[Source]*queue{}}
+}
+
+// Handler returns a handler that takes a turn for each request.
+func (t *Turn) Handler(handler http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		made, err := t.make(handler, w, r)
+		switch {
+		case r.Context().Err() != nil: // the client is gone
+		case err != nil:
+			Fail(w, http.StatusServiceUnavailable, err.Error())
+		default:
+			t.send(w, r, made)
+		}
+	})
+}
+
+// make waits for a turn, and makes a response.
+func (t *Turn) make(handler http.Handler, w http.ResponseWriter, r *http.Request) (*response, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), TurnTimeout)
+	defer cancel()
+	source := SourceOf(r)
+	own := t.join(source)
+	defer t.leave(source)
+	if err := take(ctx, own); err != nil {
+		return nil, err
+	}
+	defer func() { <-own }()
+	if err := take(ctx, t.turns); err != nil {
+		return nil, err
+	}
+	defer func() { <-t.turns }()
+	made := &response{ResponseWriter: w}
+	handler.ServeHTTP(made, r)
+	return made, nil
+}
+
+// take waits for a turn.
+func take(ctx context.Context, turn chan struct{}) error {
+	select {
+	case turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return errors.New("other requests for as much are being served, one after the other: try again later")
+	}
+}
+
+// join returns the turn among the requests of a source, until leave is called.
+func (t *Turn) join(source Source) chan struct{} {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	q := t.queues[source]
+	if q == nil {
+		q = &queue{turn: make(chan struct{}, 1)}
+		t.queues[source] = q
+	}
+	q.requests++
+	return q.turn
+}
+
+func (t *Turn) leave(source Source) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	q := t.queues[source]
+	if q.requests--; q.requests == 0 {
+		delete(t.queues, source)
+	}
+}
+
+// response keeps the status and the body.
+type response struct {
+	http.ResponseWriter
+	code int
+	body bytes.Buffer
+}
+
+// WriteHeader implements http.ResponseWriter.
+func (r *response) WriteHeader(code int) { r.code = code }
+
+// Write implements http.ResponseWriter.
+func (r *response) Write(text []byte) (int, error) { return r.body.Write(text) }
+
+// send writes a response.
+func (t *Turn) send(w http.ResponseWriter, r *http.Request, made *response) {
+	waiting := &unread{source: SourceOf(r), size: made.body.Cap(), giveUp: func() {
+		// An error means that the connection has no deadline, and so does not wait.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now())
+	}}
+	t.add(waiting)
+	defer t.remove(waiting)
+	if made.code != 0 {
+		w.WriteHeader(made.code)
+	}
+	// An error means that the client has closed the connection, or that it was given up.
+	_, _ = w.Write(made.body.Bytes())
+}
+
+// add counts a response, and gives up earlier ones if there is no room for all.
+func (t *Turn) add(waiting *unread) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for surplus := t.surplus(waiting.size); surplus != nil; surplus = t.surplus(waiting.size) {
+		surplus.giveUp()
+		t.forget(surplus)
+	}
+	t.unread = append(t.unread, waiting)
+}
+
+// surplus returns the response to give up before another one is added: the oldest of the source that has the most bytes; nil if there is
+// room.
+func (t *Turn) surplus(more int) *unread {
+	total, most, sizes := more, 0, map[Source]int{}
+	for _, u := range t.unread {
+		total += u.size
+		sizes[u.source] += u.size
+		most = max(most, sizes[u.source])
+	}
+	if total <= maxUnread || len(t.unread) == 0 {
+		return nil
+	}
+	return t.unread[slices.IndexFunc(t.unread, func(u *unread) bool { return sizes[u.source] == most })]
+}
+
+func (t *Turn) remove(waiting *unread) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forget(waiting)
+}
+
+// forget stops to count a response; it may have done so before.
+func (t *Turn) forget(waiting *unread) {
+	t.unread = slices.DeleteFunc(t.unread, func(u *unread) bool { return u == waiting })
+}

@@ -1,0 +1,291 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// Question asks where a connection goes.
+type Question struct {
+	// From is "node", "external", or the IP address of a pod or of another host.
+	From string
+	// To is IP:PORT[/PROTOCOL] or NAMESPACE/NAME[:PORT[/PROTOCOL]], where PORT is a number or a name. The protocol is TCP,
+	// UDP or SCTP in any case of letters, and TCP by default.
+	To string
+	// Interface is the node's interface that packets of From arrive on, which matters only if the proxy detects local
+	// traffic by it. Empty leaves it to what is known of the address.
+	Interface string
+}
+
+// The values of Question.From that are no IP address.
+const (
+	FromNode     = "node"
+	FromExternal = "external"
+)
+
+// QuestionError is a Question that has no answer. Its text says why, and what to ask instead.
+type QuestionError struct{ text string }
+
+func (e *QuestionError) Error() string { return e.text }
+
+func badQuestion(format string, args ...any) error {
+	return &QuestionError{fmt.Sprintf(format, args...)}
+}
+
+// packet returns the packet that a question is about, with notes for the reader about what was assumed.
+func (s *State) packet(q Question) (packet plan.Packet, notes []string, err error) {
+	to, err := ParseDestination(q.To)
+	switch {
+	case err != nil:
+		return packet, nil, err
+	case to.Service != "":
+		var note string
+		if packet, note, err = s.serviceTarget(q.From, to); err != nil {
+			return packet, nil, err
+		}
+		notes = append(notes, note)
+	case to.To.Port() == 0:
+		return packet, nil, noDestination(q.To)
+	default:
+		packet.To, packet.Protocol = to.To, to.Protocol
+	}
+	note, err := s.source(q, &packet)
+	if note != "" {
+		notes = append(notes, note)
+	}
+	return packet, notes, err
+}
+
+// Destination is where packets go: an address, or a Service.
+type Destination struct {
+	// Namespace and Service name a Service, and Port one of its ports, by name or number; empty is all. Service is empty for an address.
+	Namespace, Service, Port string
+	// Protocol is 0 for all of a Service's ports, and for an address without a port.
+	Protocol cluster.Protocol
+	// To is the address, with port 0 if there is none.
+	To netip.AddrPort
+}
+
+// ParseDestination parses IP[:PORT[/PROTOCOL]], in which an IPv6 address with a port has brackets, or NAMESPACE/NAME[:PORT[/PROTOCOL]].
+// The protocol of an address with a port is TCP by default. Its errors are QuestionErrors.
+func ParseDestination(text string) (d Destination, err error) {
+	at, protocol, hasProtocol := strings.Cut(text, "/")
+	if to, failed := netip.ParseAddrPort(at); failed == nil {
+		d.To = to
+		if d.Protocol, err = parseProtocol(protocol); err != nil || to.Port() == 0 {
+			return d, cmp.Or(err, badQuestion("no packet is sent to %s: address and port must not be 0", to))
+		}
+		return d, d.check()
+	}
+	if addr, failed := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(at, "["), "]")); failed == nil {
+		if hasProtocol {
+			return d, badQuestion("%q has a protocol but no port: write %s, or %s/%s", text, at, netip.AddrPortFrom(addr, 80), protocol)
+		}
+		d.To = netip.AddrPortFrom(addr, 0)
+		return d, d.check()
+	}
+	name, protocol, hasProtocol := strings.Cut(protocol, "/")
+	name, port, hasPort := strings.Cut(name, ":")
+	if at == "" || name == "" || strings.ContainsAny(at, ":[]") || hasPort && port == "" || hasProtocol && !hasPort {
+		return d, noDestination(text)
+	}
+	d.Namespace, d.Service, d.Port = at, name, port
+	if hasProtocol {
+		d.Protocol, err = parseProtocol(protocol)
+	}
+	return d, err
+}
+
+func noDestination(text string) error {
+	return badQuestion("%q is no destination: write IP:PORT, [IPv6]:PORT or NAMESPACE/NAME[:PORT], each with /udp or /sctp unless it is TCP", text)
+}
+
+// check rejects addresses that no packet has.
+func (d *Destination) check() error {
+	addr := d.To.Addr()
+	switch {
+	case addr.Is4In6() && d.To.Port() != 0:
+		return badQuestion("%s is an IPv4-mapped IPv6 address; packets to it are IPv4 packets: ask for %s", addr, netip.AddrPortFrom(addr.Unmap(), d.To.Port()))
+	case addr.Is4In6():
+		return badQuestion("%s is an IPv4-mapped IPv6 address; packets to it are IPv4 packets: ask for %s", addr, addr.Unmap())
+	case addr.IsUnspecified():
+		return badQuestion("no packet is sent to %s: address and port must not be 0", addr)
+	case addr.Zone() != "":
+		return badQuestion("%s has a zone, which no packet has: leave it out", addr)
+	}
+	return nil
+}
+
+func parseProtocol(text string) (cluster.Protocol, error) {
+	switch strings.ToUpper(text) {
+	case "", "TCP":
+		return cluster.TCP, nil
+	case "UDP":
+		return cluster.UDP, nil
+	case "SCTP":
+		return cluster.SCTP, nil
+	default:
+		return 0, badQuestion("%q is no protocol; there are tcp, udp and sctp", text)
+	}
+}
+
+// serviceTarget chooses an address of the Service that a destination names: the cluster IP, or for external clients a load
+// balancer IP, an external IP or a node port.
+func (s *State) serviceTarget(source string, to Destination) (packet plan.Packet, note string, err error) {
+	key := cluster.ServiceName{Namespace: to.Namespace, Name: to.Service}
+	service, ok := s.Snapshot.Services.Get(key)
+	if !ok {
+		return packet, "", badQuestion("%s", s.Missing(key))
+	}
+	port, err := choosePort(service, to.Port, to.Protocol)
+	if err != nil {
+		return packet, "", err
+	}
+	packet.Protocol = port.Protocol
+	planned, _ := s.Plan.Services.Get(key)
+	order := []plan.Kind{plan.ClusterIP, plan.LoadBalancerIP, plan.ExternalIP, plan.NodePort}
+	if source == FromExternal {
+		order = append(order[1:], plan.ClusterIP)
+	}
+	from, _ := netip.ParseAddr(source)
+	for _, kind := range order {
+		for _, route := range planned.Routes {
+			f := route.Frontend
+			if route.Kind != kind || route.Port() != port.Name || f.Protocol != port.Protocol || from.IsValid() && from.Is4() != f.Addr.Is4() {
+				continue
+			}
+			packet.To = netip.AddrPortFrom(f.Addr, f.Port)
+			if f.IsNodePort() {
+				addr, served := s.nodePortAddress(f.Family())
+				if !served {
+					continue
+				}
+				packet.To = netip.AddrPortFrom(addr, f.Port)
+			}
+			return packet, fmt.Sprintf("%s has the %s %s for this", key, kind, packet.To), nil
+		}
+	}
+	return packet, "", badQuestion("%s has no address for port %s that is served for connections from %s", key, portName(port), source)
+}
+
+// nodePortAddress returns an address of a family on which node ports are served: the Node's own, if possible.
+func (s *State) nodePortAddress(family cluster.Family) (netip.Addr, bool) {
+	served := s.Plan.Node.NodePortAddrs
+	if own, known := s.Snapshot.Node.Address(family); known && slices.Contains(served, own) {
+		return own, true
+	}
+	at := slices.IndexFunc(served, func(a netip.Addr) bool { return cluster.FamilyOf(a) == family && !a.IsLoopback() })
+	if at < 0 {
+		return netip.Addr{}, false
+	}
+	return served[at], true
+}
+
+// choosePort finds a port by its name or number; without either there must be one only.
+func choosePort(service *cluster.Service, text string, want cluster.Protocol) (*cluster.ServicePort, error) {
+	var found []*cluster.ServicePort
+	var all []string
+	for i := range service.Ports {
+		port := &service.Ports[i]
+		all = append(all, portName(port))
+		if (text == "" || text == port.Name || text == strconv.Itoa(int(port.Port))) && (want == 0 || want == port.Protocol) {
+			found = append(found, port)
+		}
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) == 0:
+		return nil, badQuestion("%s has no port %s; it has %s", service.Name, cmp.Or(text, want.String()), strings.Join(all, ", "))
+	default:
+		return nil, badQuestion("%s has several such ports: choose one of %s, as in %s:%d/%s", service.Name, strings.Join(all, ", "),
+			service.Name, found[0].Port, strings.ToLower(found[0].Protocol.String()))
+	}
+}
+
+func portName(port *cluster.ServicePort) string {
+	text := Port(v1alpha1.Port{Protocol: port.Protocol.String(), Port: port.Port})
+	if port.Name != "" {
+		text = port.Name + " (" + text + ")"
+	}
+	return text
+}
+
+// The addresses that stand for any client outside of the cluster (RFC 5737, RFC 3849), and an interface that local
+// traffic does not arrive on.
+const (
+	external4, external6 = "203.0.113.1", "2001:db8::1"
+	otherInterface       = "?"
+)
+
+// source sets a packet's source and input interface.
+func (s *State) source(q Question, packet *plan.Packet) (note string, err error) {
+	family := cluster.FamilyOf(packet.To.Addr())
+	switch q.From {
+	case "", FromNode:
+		packet.Source, err = s.ownAddress(packet.To.Addr())
+		return "", err
+	case FromExternal:
+		packet.Source, packet.Interface = netip.MustParseAddr(external4), otherInterface
+		if family == cluster.IPv6 {
+			packet.Source = netip.MustParseAddr(external6)
+		}
+		return fmt.Sprintf("%s stands for a client outside of the cluster", packet.Source), nil
+	}
+	if packet.Source, err = netip.ParseAddr(q.From); err != nil {
+		return "", badQuestion("%q is no source: give node, external, an IP address, or a pod as NAMESPACE/POD", q.From)
+	}
+	if packet.Source.Is4In6() {
+		return "", badQuestion("%s is an IPv4-mapped IPv6 address: ask for %s", q.From, packet.Source.Unmap())
+	}
+	if cluster.FamilyOf(packet.Source) != family {
+		return "", badQuestion("%s and %s are of different IP families: no packet has both", packet.Source, packet.To.Addr())
+	}
+	if slices.Contains(s.Plan.Node.Addrs, packet.Source) {
+		return "", nil // the node's own
+	}
+	packet.Interface = cmp.Or(q.Interface, otherInterface)
+	bridge := s.Plan.Node.LocalTraffic.Interface
+	switch {
+	case bridge == "" || q.Interface != "":
+		return "", nil
+	case s.isLocalPod(packet.Source):
+		packet.Interface = strings.TrimSuffix(bridge, "*")
+		return fmt.Sprintf("%s is taken to be a pod of this node, whose packets arrive on %s", packet.Source, bridge), nil
+	default:
+		return fmt.Sprintf("%s is taken to arrive on another interface than %s, by which local traffic is detected; name the interface if it is a pod of this node", packet.Source, bridge), nil
+	}
+}
+
+// ownAddress returns the source address of the node's own packets to an address.
+func (s *State) ownAddress(to netip.Addr) (netip.Addr, error) {
+	if slices.Contains(s.Plan.Node.Addrs, to) {
+		return to, nil // the kernel chooses the same source for an address of the machine
+	}
+	if addr, known := s.Snapshot.Node.Address(cluster.FamilyOf(to)); known {
+		return addr, nil
+	}
+	for _, addr := range s.Plan.Node.Addrs {
+		if addr.Is4() == to.Is4() && !addr.IsLoopback() && !addr.IsLinkLocalUnicast() {
+			return addr, nil
+		}
+	}
+	return netip.Addr{}, badQuestion("the node has no %s address that is known: there are no such connections from it", cluster.FamilyOf(to))
+}
+
+// isLocalPod reports whether an address is of a pod of this node: in its pod CIDRs, or a local endpoint.
+func (s *State) isLocalPod(addr netip.Addr) bool {
+	if slices.ContainsFunc(s.Snapshot.Node.PodCIDRs, func(cidr netip.Prefix) bool { return cidr.Contains(addr) }) {
+		return true
+	}
+	_, local := s.Plan.Hairpins.Get(addr)
+	return local
+}

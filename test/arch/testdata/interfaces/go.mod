@@ -1,0 +1,3 @@
+module house.test
+
+go 1.26
