@@ -50,7 +50,7 @@ BENCHMARKS   = $(call packages,^func Benchmark)
 FUZZ_TESTS   = $(call packages,^func Fuzz)
 DOCS_TESTS   = $(call packages,^func Test[A-Za-z]*Docs)
 
-.PHONY: help image image-packages release release-check build lint test test-unit test-kernel test-modules cluster demo kernels kernels-quick bench bench-quick bench-once bench-compare peer fuzz mutants soak golden docs generate clean
+.PHONY: help image image-packages release release-check build lint test nightly test-unit test-kernel test-modules cluster demo kernels kernels-quick bench bench-quick bench-once bench-compare peer fuzz mutants soak golden docs generate clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -96,11 +96,12 @@ image-packages: ## pin the newest Debian packages of the image's release in buil
 	@build/need.sh go
 	@go run -C build/image . -update -cache $(CURDIR)/.cache/deb
 
-lint: $(LINTER) $(DEADCODE) $(GOVULN) ## vet (also for other systems), golangci-lint (pinned in build/tools), dead code, dependencies' licences and vulnerabilities, generated code
+lint: $(LINTER) $(DEADCODE) $(GOVULN) ## golangci-lint (with vet; pinned in build/tools), vet for other systems, dead code, dependencies' licences and vulnerabilities, generated code
 	@for module in $(MODULES); do \
 		echo "lint $$module"; \
-		(cd $$module && go vet ./... && $(CURDIR)/$(LINTER) run --config $(CURDIR)/.golangci.yml ./...); \
+		(cd $$module && $(CURDIR)/$(LINTER) run --config $(CURDIR)/.golangci.yml ./...); \
 	done
+	@! git grep -nwE 'TO[D]O|FIX[M]E' -- '*.sh' '*.yaml' '*.yml' '*.mk' Makefile .ci || { echo "finish it, or file an issue" >&2; exit 1; }
 	@for system in darwin windows; do echo "vet for $$system"; GOOS=$$system go vet ./cmd/kube-proxy; done
 	@build/deadcode.sh $(CURDIR)/$(DEADCODE)
 	@go run -C build/dependencies . -root $(CURDIR)
@@ -137,24 +138,33 @@ $(BENCHSTAT): build/tools/go.mod build/tools/go.sum
 # leaves the processors to others.
 both = status=0; $(MAKE) $(1) & other=$$!; $(MAKE) $(2) || status=$$?; wait $$other || status=$$?; exit $$status
 
-test: ## all tests; as root on Debian, installs what it needs
+# What only make nightly runs: the page in a browser and the other releases of Debian, except the shortest telling part of each.
+NIGHTLY := ^(TestStatusPage|TestKernelListedByOtherReleases|TestKernelTakeOverBetweenReleases)$$
+
+test: ## all tests but those of make nightly; as root on Debian, installs what it needs
 	@build/need.sh go cc $(LABORATORY) promtool runc qemu-aarch64-static qemu-system-x86_64 xz curl chromium
 	@$(MAKE) build
-	@$(call both,test-unit bench-once kernels-quick soak,test-kernel test-modules)
+	@$(call both,test-unit bench-once kernels-quick,test-kernel test-modules)
 
 test-unit: ## all tests except TestKernel..., with the race detector; does not need root
 	@build/need.sh go cc
 	CGO_ENABLED=1 go test -race -timeout 30m -skip '^TestKernel' ./...
 
-# With CI=true a test that lacks root or a tool fails instead of skipping: need.sh has just checked both. make soak runs the
-# test that is skipped.
+nightly: build ## what is too long for each change: emulated kernels, clusters, browser, Debian's releases, soak, fuzzing; takes some hours
+	@build/need.sh $(LABORATORY) chromium
+	CI=true go test -count=1 -timeout 30m -run '$(NIGHTLY)' ./test/releases
+	cd test/browser && CI=true go test -count=1 -timeout 30m ./...
+	@$(MAKE) kernels cluster soak SOAK=30m
+	@$(MAKE) fuzz FUZZTIME=5m
+
+# With CI=true a test that lacks root or a tool fails instead of skipping: need.sh has just checked both.
 test-kernel: ## the tests named TestKernel...: real packets in network namespaces; needs root
 	@build/need.sh go $(LABORATORY) promtool
-	$(if $(KERNEL_TESTS),CI=true go test -count=1 -p 2 -timeout 30m -run '^TestKernel' -skip '^TestKernelSoak$$' $(KERNEL_TESTS))
+	$(if $(KERNEL_TESTS),CI=true go test -count=1 -p 2 -timeout 30m -run '^TestKernel' -skip '$(NIGHTLY)' $(KERNEL_TESTS))
 
 test-modules: build ## the tests in separate modules below test/; needs root
 	@build/need.sh go $(LABORATORY) runc qemu-aarch64-static curl chromium
-	@for module in $(NESTED); do echo "test $$module"; (cd $$module && CI=true go test -count=1 -timeout 30m ./...); done
+	@for module in $(NESTED); do echo "test $$module"; (cd $$module && CI=true go test -count=1 -timeout 30m -skip '$(NIGHTLY)' ./...); done
 
 cluster: build ## the tests of a cluster of three and of API server trouble, whole; needs root, takes some 20 minutes
 	@build/need.sh go $(LABORATORY) runc
@@ -165,9 +175,9 @@ kernels: ## tests on emulated Linux 6.1, 6.12 and 5.10 with the tools of Debian;
 	@build/need.sh go qemu-system-x86_64 xz
 	@$(call peer,test/kernels -parallel $$(nproc))
 
-kernels-quick: ## the shortest useful part of make kernels, which is part of make test; takes some 4 minutes
+kernels-quick: ## the shortest telling part of make kernels, on the oldest kernel, which is part of make test
 	@build/need.sh go qemu-system-x86_64 xz
-	@go run ./test/kernels -quick
+	@go run ./test/kernels -quick -releases bullseye
 
 demo: ## demonstrate the proxy with real packets; as root on Debian, installs what it needs
 	@build/need.sh go $(LABORATORY)
@@ -208,9 +218,9 @@ bench-compare: $(BENCHSTAT) ## compare the benchmarks of the stages with another
 	@SIZE='$(SIZE)' build/bench-compare.sh $(CURDIR)/$(BENCHSTAT) '$(BASE)' '$(COUNT)' '$(BENCHTIME)' '$(BENCH)' $(STAGES)
 
 # FUZZTIME is how long each target is fuzzed, one for each processor at a time.
-FUZZTIME ?= 1m
+FUZZTIME ?= 20s
 
-fuzz: ## fuzz everything that reads what others write, and the laws of the pure stages, a minute each (FUZZTIME=10m); does not need root
+fuzz: ## fuzz everything that reads what others write, and the laws of the pure stages, 20 seconds each (FUZZTIME=10m); does not need root
 	@build/need.sh go
 	@build/fuzz.sh '$(FUZZTIME)' "$$(nproc)" $(FUZZ_TESTS)
 

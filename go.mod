@@ -3,33 +3,33 @@ module github.com/seed-11a05479/kube-proxy
 go 1.26.0
 
 require (
-	github.com/blang/semver/v4 v4.0.0
-	github.com/fsnotify/fsnotify v1.10.1
-	github.com/go-logr/logr v1.4.3
-	github.com/google/go-cmp v0.7.0
-	github.com/prometheus/client_golang v1.24.0
-	github.com/prometheus/client_model v0.6.2
-	github.com/spf13/cobra v1.10.2
-	github.com/spf13/pflag v1.0.10
-	github.com/vishvananda/netlink v1.3.1
-	github.com/vishvananda/netns v0.0.5
-	go.yaml.in/yaml/v3 v3.0.6
-	golang.org/x/sys v0.49.0
-	golang.org/x/tools v0.52.0
-	k8s.io/api v0.37.2
-	k8s.io/apimachinery v0.37.2
-	k8s.io/client-go v0.37.2
-	k8s.io/component-base v0.37.2
-	k8s.io/klog/v2 v2.140.0
-	k8s.io/kube-proxy v0.37.2
-	k8s.io/utils v0.0.0-20260707023825-cf1189d6abe3
-	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730
-	sigs.k8s.io/knftables v0.0.22
-	sigs.k8s.io/randfill v1.0.0
-	sigs.k8s.io/yaml v1.6.0
+	github.com/blang/semver/v4 v4.0.0 // the type of a version in the interface of `component-base/metrics`, which our collector of connections implements
+	github.com/fsnotify/fsnotify v1.10.1 // notices changes of manifests
+	github.com/go-logr/logr v1.4.3 // the logger's interface, below klog
+	github.com/google/go-cmp v0.7.0 // tests only: differences between values
+	github.com/prometheus/client_golang v1.24.0 // metrics with thousands of series that are computed at each scrape
+	github.com/prometheus/client_model v0.6.2 // the same: the samples themselves
+	github.com/spf13/cobra v1.10.2 // subcommands, help and completion, as in other Kubernetes programs
+	github.com/spf13/pflag v1.0.10 // flags, as in other Kubernetes programs
+	github.com/vishvananda/netlink v1.3.1 // ipvs and ipset objects, interfaces and addresses; our own netlink (decision 0016) is for nftables and conntrack only
+	github.com/vishvananda/netns v0.0.5 // tests only: enters network namespaces
+	go.yaml.in/yaml/v3 v3.0.6 // the lines and columns of fields in YAML documents, for errors
+	golang.org/x/sys v0.49.0 // system calls and constants of the kernel
+	golang.org/x/tools v0.52.0 // tests only: the format txtar of cases
+	k8s.io/api v0.37.2 // the types of Services, EndpointSlices and Nodes
+	k8s.io/apimachinery v0.37.2 // the machinery of these types: conversion, lists, watches, validation of names
+	k8s.io/client-go v0.37.2 // the connection to the API server: kubeconfig, lists and watches; not its clients for every kind (decision 0026)
+	k8s.io/component-base v0.37.2 // metrics and version as Kubernetes' programs expose them
+	k8s.io/klog/v2 v2.140.0 // the log format of Kubernetes' programs
+	k8s.io/kube-proxy v0.37.2 // the types of the configuration file v1alpha1, which is read
+	k8s.io/utils v0.0.0-20260707023825-cf1189d6abe3 // parses addresses exactly as the API server does
+	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // decodes JSON as the API server does, case-sensitively
+	sigs.k8s.io/knftables v0.0.22 // the objects and operations of nftables transactions, their text, and what runs nft (decision 0031)
+	sigs.k8s.io/randfill v1.0.0 // tests only: fills configurations with random values
+	sigs.k8s.io/yaml v1.6.0 // YAML to JSON, as the API server converts it
 )
 
-require github.com/coreos/go-iptables v0.8.0
+require github.com/coreos/go-iptables v0.8.0 // finds out the version of iptables, and lists, adds and deletes single rules in chains that other programs write too; transactions are ours (decision 0021)
 
 require (
 	github.com/Azure/go-ansiterm v0.0.0-20250102033503-faa5f7b0171c // indirect
@@ -74,13 +74,14 @@ require (
 	go.uber.org/multierr v1.11.0 // indirect
 	go.uber.org/zap v1.27.1 // indirect
 	go.yaml.in/yaml/v2 v2.4.4 // indirect
-	golang.org/x/net v0.61.0
+	golang.org/x/mod v0.42.0 // indirect
+	golang.org/x/net v0.61.0 // a parser of HTML, for tests of the status page
 	golang.org/x/oauth2 v0.36.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/term v0.47.0 // indirect
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/time v0.15.0 // indirect
-	google.golang.org/protobuf v1.36.12-0.20260120151049-f2248ac996af
+	google.golang.org/protobuf v1.36.12-0.20260120151049-f2248ac996af // reads objects of the API server in protobuf without most of their fields
 	gopkg.in/evanphx/json-patch.v4 v4.13.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad // indirect

@@ -1,5 +1,5 @@
-// Command dependencies checks the modules that the programs of cmd/ are made of: each has a licence that is allowed, and each one
-// that go.mod requires directly has a row with a reason in docs/dependencies.md.
+// Command dependencies checks the modules that the programs of cmd/ are made of: each has a licence that is allowed. Each one that go.mod
+// requires directly has a comment there that says why.
 //
 // It prints what is wrong, one problem a line, and exits with 1 if there is any.
 package main
@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -29,7 +30,7 @@ var allowed = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT
 // module is what the go command prints about a module.
 type module struct {
 	Path, Version, Dir string
-	Main, Indirect     bool
+	Main               bool
 }
 
 func main() {
@@ -50,21 +51,11 @@ func main() {
 
 // check returns the problems of a repository, sorted.
 func check(root string) ([]string, error) {
-	page, err := os.ReadFile(filepath.Join(root, "docs/dependencies.md"))
+	mod, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {
 		return nil, err
 	}
-	required, err := list[module](root, "-m", "all")
-	if err != nil {
-		return nil, err
-	}
-	var direct []string
-	for _, m := range required {
-		if !m.Main && !m.Indirect {
-			direct = append(direct, m.Path)
-		}
-	}
-	problems := compare(direct, string(page))
+	problems := unexplained(string(mod))
 	linked, err := linkedModules(root)
 	if err != nil {
 		return nil, err
@@ -78,34 +69,11 @@ func check(root string) ([]string, error) {
 	return problems, nil
 }
 
-// compare compares the modules that are required directly with the rows of a page: "| `module` | reason |".
-func compare(direct []string, page string) (problems []string) {
-	rows := map[string]string{}
-	for line := range strings.Lines(page) {
-		cells := strings.Split(line, "|")
-		if len(cells) < 4 || !strings.HasPrefix(strings.TrimSpace(cells[1]), "`") {
-			continue
-		}
-		path := strings.Trim(cells[1], " `")
-		if _, twice := rows[path]; twice {
-			problems = append(problems, fmt.Sprintf("docs/dependencies.md has two rows for %s", path))
-		}
-		rows[path] = strings.TrimSpace(cells[2])
+// unexplained returns the lines of a go.mod that require a module and do not say why, or that another module requires it.
+func unexplained(mod string) (problems []string) {
+	for _, line := range regexp.MustCompile(`(?m)^(?:require |\t)\S+ v\S+$`).FindAllString(mod, -1) {
+		problems = append(problems, fmt.Sprintf("go.mod: %s: add a comment with the reason, or do without it", strings.TrimSpace(line)))
 	}
-	for _, path := range direct {
-		switch reason, known := rows[path]; {
-		case !known:
-			problems = append(problems, fmt.Sprintf("go.mod requires %s, and docs/dependencies.md has no row for it: add one with the reason, or do without it", path))
-		case reason == "":
-			problems = append(problems, fmt.Sprintf("the row of %s in docs/dependencies.md gives no reason", path))
-		}
-	}
-	for path := range rows {
-		if !slices.Contains(direct, path) {
-			problems = append(problems, fmt.Sprintf("docs/dependencies.md has a row for %s, which go.mod does not require directly: remove it", path))
-		}
-	}
-	slices.Sort(problems)
 	return problems
 }
 

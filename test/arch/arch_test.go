@@ -1,131 +1,89 @@
 package arch
 
 import (
-	"flag"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
 	"os"
+	"os/exec"
+	"path"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "rewrite the golden files")
+const root = "../.."
 
 // TestRepository applies every rule to this repository.
 func TestRepository(t *testing.T) {
-	tree, err := Load(filepath.Join("..", ".."))
-	if err != nil {
-		t.Fatal(err)
+	house := load(t, root)
+	if len(house.files) < 500 {
+		t.Fatalf("found %d files", len(house.files))
 	}
-	if !slices.ContainsFunc(tree.Packages, func(p *Package) bool { return p.Dir == "test/arch" }) {
-		t.Fatalf("the tree of %s does not contain this package", tree.Module)
-	}
-	violations, err := tree.Check(Rules(House()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, v := range violations {
-		t.Errorf("\n%s", v)
+	for _, found := range house.check(t, root) {
+		t.Error("\n" + found)
 	}
 }
 
-// examples returns the trees in testdata, each with its own go.mod. The golden file next to each lists its violations.
-func examples(t *testing.T) []string {
-	t.Helper()
-	mods, err := filepath.Glob(filepath.Join("testdata", "*", "go.mod"))
-	if err != nil {
-		t.Fatal(err)
+// TestExamples applies every rule to every tree of testdata: exactly the lines with a comment "bad:" must be found.
+func TestExamples(t *testing.T) {
+	examples, err := filepath.Glob("testdata/*/go.mod")
+	if err != nil || len(examples) < 5 {
+		t.Fatal(examples, err)
 	}
-	var dirs []string
-	for _, mod := range mods {
-		dirs = append(dirs, filepath.Dir(mod))
-	}
-	return dirs
-}
-
-// exampleBudgets are small, so that the examples can be small too.
-func exampleBudgets() Budgets {
-	return Budgets{FunctionLines: 20, FileLines: 70, TestFileLines: 80, Parameters: 5}
-}
-
-// TestGoldenExamples applies every rule to every example: it must find exactly the violations of the golden file.
-func TestGoldenExamples(t *testing.T) {
-	for _, dir := range examples(t) {
-		t.Run(filepath.Base(dir), func(t *testing.T) {
-			tree, err := Load(dir)
-			if err != nil {
-				t.Fatal(err)
+	for _, mod := range examples {
+		t.Run(filepath.Base(filepath.Dir(mod)), func(t *testing.T) {
+			example := load(t, filepath.Dir(mod))
+			var got, want []string
+			for _, found := range example.check(t, filepath.Dir(mod)) {
+				parts := strings.SplitN(found, ":", 3)
+				got = append(got, parts[0]+":"+parts[1])
 			}
-			violations, err := tree.Check(Rules(exampleBudgets()))
-			if err != nil {
-				t.Fatal(err)
-			}
-			var got strings.Builder
-			for _, v := range violations {
-				got.WriteString(v.String() + "\n")
-			}
-			golden := dir + ".golden"
-			if *update {
-				if err := os.WriteFile(golden, []byte(got.String()), 0o644); err != nil {
+			for _, f := range example.files {
+				src, err := os.ReadFile(filepath.Join(filepath.Dir(mod), f.name))
+				if err != nil {
 					t.Fatal(err)
 				}
+				want = append(want, badLines(f.name, src)...)
 			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got.String(), "\n")); diff != "" {
-				t.Errorf("violations in %s (-want +got); if the change is intended, run make golden:\n%s", dir, diff)
+			slices.Sort(want)
+			if diff := cmp.Diff(want, slices.Compact(got)); diff != "" {
+				t.Errorf("lines marked bad but not found (-), found but not marked (+):\n%s\n%s", diff, strings.Join(example.found, "\n"))
 			}
 		})
 	}
 }
 
-// TestEveryBadLineIsFound compares the golden files with the examples: a line must be reported if and only if it has a
-// comment "bad:", or the line below it a comment "bad above". So updating golden files cannot hide a broken rule.
-func TestEveryBadLineIsFound(t *testing.T) {
-	for _, dir := range examples(t) {
-		golden, err := os.ReadFile(dir + ".golden")
+// TestLength has the longest file and test that are allowed, and one line more.
+func TestLength(t *testing.T) {
+	for _, c := range []struct {
+		lines, bad int
+		test       bool
+	}{{500, 0, false}, {501, 1, false}, {1000, 0, true}, {1001, 1, true}} {
+		example := &tree{fset: token.NewFileSet()}
+		syntax, err := parser.ParseFile(example.fset, "a.go", "package a"+strings.Repeat("\n//", c.lines-1), parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var got []string
-		for line := range strings.Lines(string(golden)) {
-			file, rest, _ := strings.Cut(line, ":")
-			number, _, _ := strings.Cut(rest, ":")
-			if place := file + ":" + number; !slices.Contains(got, place) {
-				got = append(got, place)
-			}
-		}
-		if diff := cmp.Diff(badLines(t, dir), got); diff != "" {
-			t.Errorf("%s: lines marked bad but not reported (-), lines reported but not marked (+):\n%s", dir, diff)
+		if example.length(&file{syntax: syntax, test: c.test}); len(example.found) != c.bad {
+			t.Errorf("%+v: found %q", c, example.found)
 		}
 	}
 }
 
-// TestEveryRuleHasAnExample checks that the examples violate each rule at least once.
-func TestEveryRuleHasAnExample(t *testing.T) {
-	var all string
-	for _, dir := range examples(t) {
-		golden, err := os.ReadFile(dir + ".golden")
-		if err != nil {
-			t.Fatal(err)
-		}
-		all += string(golden)
+// TestTable checks that no row is hidden by an earlier one, and that every pattern matches a folder.
+func TestTable(t *testing.T) {
+	dirs := map[string]bool{}
+	for _, f := range load(t, root).files {
+		dirs[f.dir] = true
 	}
-	for _, rule := range Rules(House()) {
-		if !strings.Contains(all, `(rule "`+rule.Name+`" of test/arch)`) {
-			t.Errorf("no example in testdata violates the rule %q", rule.Name)
-		}
-	}
-}
-
-// TestTablesAreOrdered checks that no row is hidden by an earlier one, and that no library is listed twice.
-func TestTablesAreOrdered(t *testing.T) {
+	patterns := slices.Clone(testImports)
 	for i, r := range rows {
+		patterns = append(append(patterns, r.packages), r.imports...)
 		plain := strings.ReplaceAll(strings.TrimSuffix(r.packages, "/..."), "*", "x")
 		for _, earlier := range rows[:i] {
 			if _, ok := match(earlier.packages, plain); ok {
@@ -133,48 +91,19 @@ func TestTablesAreOrdered(t *testing.T) {
 			}
 		}
 	}
-	seen := map[string]bool{}
-	for _, lib := range libraries {
-		for _, p := range lib.paths {
-			if seen[p] {
-				t.Errorf("library %q is listed twice", p)
-			}
-			seen[p] = true
+	for _, pattern := range patterns {
+		used := false
+		for dir := range dirs {
+			_, ok := match(pattern, dir)
+			used = used || ok
+		}
+		if !used {
+			t.Errorf("no package matches %q: remove it from test/arch/imports.go", pattern)
 		}
 	}
 }
 
-// TestRowsAreUsed checks that every pattern in the import table matches a package of this repository.
-func TestRowsAreUsed(t *testing.T) {
-	tree, err := Load(filepath.Join("..", ".."))
-	if err != nil {
-		t.Fatal(err)
-	}
-	used := func(pattern string) bool {
-		return slices.ContainsFunc(tree.Packages, func(p *Package) bool { _, ok := match(pattern, p.Dir); return ok })
-	}
-	for _, r := range rows {
-		for _, pattern := range append([]string{r.packages}, r.imports...) {
-			if !used(pattern) {
-				t.Errorf("row %q: no package matches %q; remove it", r.packages, pattern)
-			}
-		}
-	}
-	for _, pattern := range testImports {
-		if !used(pattern) {
-			t.Errorf("testImports: no package matches %q; remove it", pattern)
-		}
-	}
-	for _, lib := range libraries {
-		for _, user := range lib.users {
-			if !strings.HasSuffix(user, ".go") && !used(user) {
-				t.Errorf("library %q: no package matches its user %q; remove it", lib.paths[0], user)
-			}
-		}
-	}
-}
-
-// TestMatch documents the patterns of the tables.
+// TestMatch documents the patterns of the table.
 func TestMatch(t *testing.T) {
 	for _, c := range []struct {
 		pattern, dir, own string
@@ -195,50 +124,67 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-// badLines returns the places below dir that its files mark as bad, in the order of reports.
-func badLines(t *testing.T, dir string) []string {
+// TestProgramHasFewKinds checks that the program does not contain every kind of every API group by a package that another one imports:
+// it was 45 % larger with them, and each process 8 MB (docs/decisions/0026). The linter checks our own imports.
+func TestProgramHasFewKinds(t *testing.T) {
+	list := exec.Command("go", "list", "-deps", "./cmd/kube-proxy")
+	list.Dir = root
+	packages, err := list.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, heavy := range []string{"k8s.io/client-go/kubernetes", "k8s.io/client-go/discovery", "k8s.io/client-go/informers", "k8s.io/client-go/listers",
+		"k8s.io/component-base/metrics/prometheus/clientgo"} {
+		if strings.Contains("\n"+string(packages), "\n"+heavy) {
+			t.Errorf("cmd/kube-proxy contains %s: go list -json -deps ./cmd/kube-proxy shows what imports it", heavy)
+		}
+	}
+}
+
+// load parses every Go file below dir, in which a go.mod is, that the go command does not ignore.
+func load(t *testing.T, dir string) *tree {
 	t.Helper()
-	var places []string
-	err := filepath.WalkDir(dir, func(name string, entry os.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
+	mod, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	module, _, _ := strings.Cut(strings.TrimPrefix(string(mod), "module "), "\n")
+	loaded := &tree{module: module, fset: token.NewFileSet()}
+	err = fs.WalkDir(os.DirFS(dir), ".", func(name string, entry fs.DirEntry, err error) error {
+		base := path.Base(name)
+		switch {
+		case err != nil:
 			return err
+		case entry.IsDir() && name != "." && (base == "testdata" || base == "bin" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")):
+			return fs.SkipDir
+		case entry.IsDir() || path.Ext(base) != ".go":
+			return nil
 		}
-		data, err := os.ReadFile(name)
+		src, err := os.ReadFile(filepath.Join(dir, name))
 		if err != nil {
 			return err
 		}
-		rel, err := filepath.Rel(dir, name)
-		if err != nil {
-			return err
+		syntax, err := parser.ParseFile(loaded.fset, name, src, parser.ParseComments|parser.SkipObjectResolution)
+		if err == nil && !ast.IsGenerated(syntax) {
+			loaded.files = append(loaded.files, &file{name: name, dir: path.Dir(name), test: strings.HasSuffix(name, "_test.go"), syntax: syntax})
 		}
-		places = append(places, markedBad(filepath.ToSlash(rel), string(data))...)
-		return nil
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	slices.SortStableFunc(places, func(a, b string) int {
-		fileA, _, _ := strings.Cut(a, ":")
-		fileB, _, _ := strings.Cut(b, ":")
-		return strings.Compare(fileA, fileB)
-	})
-	return places
+	return loaded
 }
 
-// markedBad returns the places that one file marks as bad.
-func markedBad(name, text string) []string {
-	var places []string
-	above := 0 // the last non-empty line
-	for i, line := range strings.Split(text, "\n") {
-		switch {
-		case strings.Contains(line, "bad above"):
-			places = append(places, name+":"+strconv.Itoa(above))
-		case strings.Contains(line, "bad:"):
-			places = append(places, name+":"+strconv.Itoa(i+1))
-		}
-		if strings.TrimSpace(line) != "" {
-			above = i + 1
+// check returns what is bad, sorted.
+func (t *tree) check(tb testing.TB, dir string) []string {
+	tb.Helper()
+	for _, f := range t.files {
+		for _, rule := range rules {
+			rule(t, f)
 		}
 	}
-	return places
+	t.typed(tb, dir)
+	slices.Sort(t.found)
+	return t.found
 }

@@ -2,12 +2,12 @@ package arch
 
 import (
 	"fmt"
-	"go/ast"
 	"path"
 	"slices"
-	"strconv"
 	"strings"
 )
+
+// The libraries that only some packages may import are rules of depguard in .golangci.yml.
 
 // row lists the packages of this module that one part of the tree may import. A pattern is a folder, in which * matches
 // one name and a final /... everything below; a package may always import the packages below its own match.
@@ -110,199 +110,35 @@ var observed = []string{"pkg/proxy", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg
 // tested stage, and use the tools below test/.
 var testImports = []string{"test/...", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend/backendtest/...", "pkg/proxy/source/manifests"}
 
-// library restricts the import of packages of other modules. A user is a pattern as in [row] or, if it ends in .go, a
-// pattern of file names.
-type library struct {
-	paths  []string
-	users  []string
-	tests  bool // whether every _test.go file may import them too
-	remedy string
-}
-
-// libraries is the table of restricted libraries; all other libraries may be imported anywhere.
-var libraries = []library{
-	{
-		// They import every kind of every API group: the program was 45 % larger with them, and each process 8 MB
-		// (docs/decisions/0026).
-		paths:  heavy,
-		users:  []string{"test/..."},
-		remedy: "use pkg/apiclient, with only the kinds that you need",
-	},
-	{
-		paths:  []string{"k8s.io/client-go"},
-		users:  []string{"cmd/...", "pkg/apiclient", "pkg/proxy/source/apiserver/...", "pkg/findings", "pkg/inspect/pods", "pkg/check", "test/..."},
-		remedy: "only cmd, pkg/apiclient, the API server source, findings, inspect's pods and checks may use client-go; use plain values instead",
-	},
-	{
-		paths: []string{"k8s.io/api"},
-		users: []string{
-			"pkg/proxy/source/...", "pkg/proxy/cluster/builder*.go", "pkg/proxy/cluster/convert*.go",
-			// Findings read fields that the pipeline must not read, so no snapshot contains them.
-			"pkg/findings", "pkg/check", "pkg/inspect/pods",
-			"pkg/proxy/backend/backendtest/...", "test/...",
-		},
-		tests:  true,
-		remedy: "only sources and cluster's builder*.go and convert*.go may use API objects; use the types of cluster or plan instead",
-	},
-	{
-		paths:  []string{"k8s.io/kube-proxy", "k8s.io/component-base/config", "k8s.io/component-base/featuregate"},
-		users:  []string{"cmd/...", "pkg/apis/config/...", "pkg/features/..."},
-		remedy: "only cmd reads configuration and feature gates; accept a small options struct instead",
-	},
-	{
-		paths: []string{
-			"github.com/coreos/go-iptables", "github.com/google/nftables", "github.com/mdlayher/netlink",
-			"github.com/vishvananda/netlink", "github.com/vishvananda/netns",
-		},
-		users:  []string{"pkg/kernel/...", "test/..."},
-		remedy: "use a door in pkg/kernel to access the kernel",
-	},
-	{
-		paths:  []string{"sigs.k8s.io/knftables"},
-		users:  []string{"pkg/kernel/nft/...", "pkg/proxy/backend/nftables/...", "test/..."},
-		remedy: "only the nftables backend and its door may use knftables",
-	},
-	{
-		paths:  []string{"os/exec"},
-		users:  []string{"cmd/...", "pkg/kernel/...", "test/...", "build/..."},
-		tests:  true,
-		remedy: "use a door in pkg/kernel to run programs",
-	},
-	{
-		// A template may call any exported method by its name, so the linker would keep all of them: the program was 20 %
-		// larger with one (31.6 MB), and each process 2.5 MB. The parser alone is small.
-		paths:  []string{"html/template", "text/template"},
-		users:  []string{"pkg/proxy/page/template.go"},
-		tests:  true,
-		remedy: "write texts with fmt, and HTML as pkg/proxy/page does",
-	},
-}
-
-// heavy are the packages that import every kind of every API group.
-var heavy = []string{
-	"k8s.io/client-go/kubernetes", "k8s.io/client-go/discovery", "k8s.io/client-go/informers", "k8s.io/client-go/listers",
-	"k8s.io/client-go/tools/events", "k8s.io/client-go/tools/record", "k8s.io/client-go/tools/leaderelection",
-	"k8s.io/component-base/metrics/prometheus/clientgo",
-}
-
-// findImports checks every import of our own packages against rows.
-func findImports(t *Tree) ([]Violation, error) {
-	var found []Violation
-	for _, p := range t.Packages {
-		i := slices.IndexFunc(rows, func(r row) bool { _, ok := match(r.packages, p.Dir); return ok })
-		if i < 0 {
-			found = append(found, t.at(p.Files[0].Syntax.Package, p.Dir+" has no row in the import table",
-				"add a row in test/arch/imports.go"))
-			continue
-		}
-		for _, f := range p.Files {
-			for _, spec := range f.Syntax.Imports {
-				dir, ours := t.ownFolder(importPath(spec))
-				if ours && !f.Test && isForTests(dir) && !isForTests(p.Dir) {
-					found = append(found, t.at(spec.Pos(), fmt.Sprintf("%s may not import %s", who(p, f), dir),
-						"it is for tests: only they, and packages that are for tests too, may import it"))
-					continue
-				}
-				if !ours || mayImport(rows[i], p.Dir, f.Test, dir) {
-					continue
-				}
-				found = append(found, t.at(spec.Pos(), fmt.Sprintf("%s may not import %s", who(p, f), dir), allowance(rows[i], f.Test)))
-			}
+// rowOf returns the row of a package; nil if it has none.
+func rowOf(dir string) *row {
+	for _, r := range rows {
+		if _, ok := match(r.packages, dir); ok {
+			return &r
 		}
 	}
-	return found, nil
+	return nil
 }
 
-// mayImport reports whether a file of the package in dir, to which r applies, may import our package in target.
-func mayImport(r row, dir string, test bool, target string) bool {
+// forbidden returns why the package in dir, which has a row, may not import our package in target, or "". Tests may import more.
+func forbidden(dir, target string, test bool) string {
+	r := rowOf(dir)
 	own, _ := match(r.packages, dir)
-	if target == own || strings.HasSuffix(r.packages, "/...") && strings.HasPrefix(target, own+"/") || target == dir {
-		return true
+	below := strings.HasSuffix(r.packages, "/...") && strings.HasPrefix(target, own+"/")
+	switch {
+	case !test && isForTests(target) && !isForTests(dir):
+		return target + " is for tests"
+	case target == own, target == dir, below, matchAny(r.imports, target), test && matchAny(testImports, target):
+		return ""
 	}
-	return matchAny(r.imports, target) || test && matchAny(testImports, target)
+	return fmt.Sprintf("%s may not import %s, only %q (test/arch/imports.go): move the code, or let the caller pass a value or a function",
+		r.packages, target, r.imports)
 }
 
 // isForTests reports whether a package is for tests only, and so never part of the program: a fake or a suite, which has the name of
 // its folder's package with test behind it, or one below test/.
 func isForTests(dir string) bool {
 	return path.Base(dir) == path.Base(path.Dir(dir))+"test" || strings.HasPrefix(dir, "test/")
-}
-
-// allowance describes the imports that are allowed instead.
-func allowance(r row, test bool) string {
-	may := slices.Clone(r.imports)
-	if test {
-		may = append(may, testImports...)
-	}
-	if len(may) == 0 {
-		return r.packages + " may import no other package of this module: let the caller pass a value or a function"
-	}
-	return r.packages + " may import " + strings.Join(may, ", ") + ": move the code, or let the caller pass a value or a function"
-}
-
-// who describes the importer in a message.
-func who(p *Package, f *File) string {
-	if f.Test {
-		return "a test of " + p.Dir
-	}
-	return p.Dir
-}
-
-// findLibraries checks all other imports against libraries.
-func findLibraries(t *Tree) ([]Violation, error) {
-	var found []Violation
-	for _, p := range t.Packages {
-		for _, f := range p.Files {
-			for _, spec := range f.Syntax.Imports {
-				if lib, ok := restricted(importPath(spec)); ok && !lib.mayUse(p, f) {
-					found = append(found, t.at(spec.Pos(), fmt.Sprintf("%s may not import %s", who(p, f), importPath(spec)), lib.remedy))
-				}
-			}
-		}
-	}
-	return found, nil
-}
-
-// restricted returns the row of libraries that an import path falls under.
-func restricted(imported string) (library, bool) {
-	for _, lib := range libraries {
-		if slices.ContainsFunc(lib.paths, func(p string) bool { return imported == p || strings.HasPrefix(imported, p+"/") }) {
-			return lib, true
-		}
-	}
-	return library{}, false
-}
-
-// mayUse reports whether f, a file of p, may import the library.
-func (lib library) mayUse(p *Package, f *File) bool {
-	return lib.tests && f.Test || slices.ContainsFunc(lib.users, func(user string) bool {
-		if strings.HasSuffix(user, ".go") {
-			ok, err := path.Match(user, f.Name)
-			return err == nil && ok
-		}
-		_, ok := match(user, p.Dir)
-		return ok
-	})
-}
-
-// importPath returns the path that spec imports, without its quotes.
-func importPath(spec *ast.ImportSpec) string {
-	s, err := strconv.Unquote(spec.Path.Value)
-	if err != nil {
-		return spec.Path.Value // not reached: the parser rejects such literals
-	}
-	return s
-}
-
-// ownFolder returns the folder of an import path of ours, whether or not it exists yet.
-func (t *Tree) ownFolder(imported string) (string, bool) {
-	if p := t.byPath[imported]; p != nil {
-		return p.Dir, true
-	}
-	if imported == t.Module {
-		return ".", true
-	}
-	return strings.CutPrefix(imported, t.Module+"/")
 }
 
 // match matches a folder against a pattern and returns the part of the folder that the pattern matches without a final

@@ -1,15 +1,12 @@
 package docs
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io/fs"
-	"maps"
 	"net/url"
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -100,34 +97,6 @@ func TestIndex(t *testing.T) {
 		if ok && page.Path != index && !slices.Contains(links[index], name) {
 			t.Errorf("%s has no link to %s", index, name)
 		}
-	}
-}
-
-// TestCommandsOfPages checks that every command of every page is run by a test, or listed with the reason why not.
-func TestCommandsOfPages(t *testing.T) {
-	tests := declaredTests(t)
-	unused := map[row]bool{}
-	for _, r := range commandTable() {
-		unused[r] = true
-		if (r.test == "") == (r.why == "") {
-			t.Errorf("%s: the row %q must have either a test or a reason", r.page, r.command)
-		}
-		if r.test != "" && !tests[r.test] {
-			t.Errorf("%s: there is no %s", r.page, r.test)
-		}
-	}
-	for _, page := range pages(t) {
-		for _, command := range page.Commands() {
-			i := slices.IndexFunc(commandTable(), func(r row) bool { return r.page == page.Path && strings.HasPrefix(command, r.command) })
-			if i < 0 {
-				t.Errorf("%s: no row of commandTable matches %q: name the test that runs it, or why none does", page.Path, command)
-				continue
-			}
-			delete(unused, commandTable()[i])
-		}
-	}
-	for r := range unused {
-		t.Errorf("%s: no command begins with %q, or an earlier row matches all of them", r.page, r.command)
 	}
 }
 
@@ -237,185 +206,74 @@ func TestExercise(t *testing.T) {
 	}
 }
 
-// declaredTests returns the names of all tests of the repository.
-func declaredTests(t *testing.T) map[string]bool {
-	t.Helper()
-	names := map[string]bool{}
-	goFiles(t, root, func(file *ast.File) {
-		for _, decl := range file.Decls {
-			if fn, ok := decl.(*ast.FuncDecl); ok && fn.Recv == nil && strings.HasPrefix(fn.Name.Name, "Test") {
-				names[fn.Name.Name] = true
+// TestNames checks that each test, fuzz target and case that a page names in code exists: they are links too.
+func TestNames(t *testing.T) {
+	source := sources(t, root, "_test.go")
+	name := regexp.MustCompile("`((?:Test|Fuzz)[A-Z][A-Za-z0-9]*|test/cases/[a-z0-9-]+\\.txtar)`")
+	found := 0
+	for _, page := range pages(t) {
+		for _, match := range name.FindAllStringSubmatch(strings.Join(page.Prose, "\n"), -1) {
+			found++
+			if _, err := os.Stat(filepath.Join(root, match[1])); err != nil && !strings.Contains(source, "\nfunc "+match[1]+"(") {
+				t.Errorf("%s names %s, which does not exist", page.Path, match[1])
 			}
 		}
-	}, true)
-	return names
+	}
+	if found < 100 {
+		t.Errorf("found %d names", found)
+	}
 }
 
-// goFiles calls use with each Go file below a folder: with the tests, or with all others.
-func goFiles(t *testing.T, dir string, use func(*ast.File), tests bool) {
+// TestEventsPage checks that docs/events.md describes the reason of each Event of the code, and that each reason on the page is in the code.
+func TestEventsPage(t *testing.T) {
+	source := sources(t, filepath.Join(root, "pkg"), ".go") + sources(t, filepath.Join(root, "cmd"), ".go")
+	text, err := os.ReadFile(filepath.Join(root, "docs/events.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	described := map[string]bool{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([A-Za-z]+)`").FindAllStringSubmatch(string(text), -1) {
+		described[row[1]] = true
+		if !strings.Contains(source, `"`+row[1]+`"`) {
+			t.Errorf("docs/events.md describes %s, which is not in the code", row[1])
+		}
+	}
+	reasons := regexp.MustCompile(`(?s)proxy\.Event\{[^}]*?Reason:\s*([\w.]+|"\w+")|event\.Reason\s*=\s*("\w+")`).FindAllStringSubmatch(source, -1)
+	for _, match := range reasons {
+		reason := match[1] + match[2]
+		if constant, ok := strings.CutPrefix(reason, "plan."); ok {
+			value := regexp.MustCompile(`\s` + constant + `\s+(?:\w+\s+)?= ("\w+")`).FindStringSubmatch(source)
+			if value == nil {
+				t.Fatalf("plan.%s is not a constant", constant)
+			}
+			reason = value[1]
+		}
+		if name, err := strconv.Unquote(reason); err == nil && !described[name] { // others are parameters
+			t.Errorf("docs/events.md does not describe %s", name)
+		}
+	}
+	if len(reasons) < 8 {
+		t.Errorf("found %d Events", len(reasons))
+	}
+}
+
+// sources returns the text of all files below dir whose names end so.
+func sources(t *testing.T, dir, ending string) string {
 	t.Helper()
+	var all strings.Builder
 	err := filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case entry.IsDir() && name != dir && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "bin" || entry.Name() == "testdata"):
+		if err == nil && entry.IsDir() && name != dir && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata" || entry.Name() == "bin") {
 			return fs.SkipDir
-		case entry.IsDir() || filepath.Ext(name) != ".go" || strings.HasSuffix(name, "_test.go") != tests:
-			return nil
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
-		if err == nil {
-			use(file)
+		if err != nil || entry.IsDir() || !strings.HasSuffix(name, ending) || strings.HasSuffix(name, "_test.go") != (ending == "_test.go") {
+			return err
 		}
+		text, err := os.ReadFile(name)
+		all.Write(append(text, '\n'))
 		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// TestEventsPage checks that docs/events.md describes the reasons of all Events that the code publishes, and no other.
-func TestEventsPage(t *testing.T) {
-	published, constants := map[string]bool{}, map[string]string{}
-	goFiles(t, filepath.Join(root, "pkg/proxy/plan"), func(file *ast.File) { addConstants(file, constants) }, false)
-	for _, dir := range []string{"cmd", "pkg/proxy"} {
-		// parameters maps the name of a function to the index of its parameter that an Event's Reason comes from.
-		parameters, calls := map[string]int{}, []*ast.CallExpr{}
-		goFiles(t, filepath.Join(root, dir), func(file *ast.File) {
-			for _, decl := range file.Decls {
-				if fn, ok := decl.(*ast.FuncDecl); ok {
-					reasonsOf(t, fn, published, constants, parameters)
-				}
-			}
-			ast.Inspect(file, func(n ast.Node) bool {
-				if call, ok := n.(*ast.CallExpr); ok {
-					calls = append(calls, call)
-				}
-				return true
-			})
-		}, false)
-		for _, call := range calls {
-			if fn, ok := call.Fun.(*ast.SelectorExpr); ok {
-				if index, ok := parameters[fn.Sel.Name]; ok && index < len(call.Args) {
-					if reason, ok := literal(call.Args[index]); ok {
-						published[reason] = true
-					}
-				}
-			}
-		}
-	}
-	described := map[string]bool{}
-	text, err := os.ReadFile(filepath.Join(root, "docs/events.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if rest, ok := strings.CutPrefix(line, "| `"); ok {
-			reason, _, _ := strings.Cut(rest, "`")
-			described[reason] = true
-		}
-	}
-	if diff := cmp.Diff(slices.Sorted(maps.Keys(published)), slices.Sorted(maps.Keys(described))); diff != "" || len(published) < 8 {
-		t.Errorf("docs/events.md differs from the Events of the code (-code +page):\n%s", diff)
-	}
-}
-
-// reasonsOf adds the reasons of a function's Events: literals in a proxy.Event and assignments to the Reason of one. A
-// parameter is added to parameters, for the calls of the function.
-func reasonsOf(t *testing.T, fn *ast.FuncDecl, published map[string]bool, constants map[string]string, parameters map[string]int) {
-	t.Helper()
-	publishes := false
-	ast.Inspect(fn, func(n ast.Node) bool {
-		switch n := n.(type) {
-		case *ast.CompositeLit:
-			typ, ok := n.Type.(*ast.SelectorExpr)
-			if pkg, isName := exprName(typ); !ok || !isName || pkg != "proxy" || typ.Sel.Name != "Event" {
-				return true
-			}
-			publishes = true
-			for _, element := range n.Elts {
-				field, ok := element.(*ast.KeyValueExpr)
-				if !ok {
-					continue
-				}
-				if name, ok := field.Key.(*ast.Ident); !ok || name.Name != "Reason" {
-					continue
-				}
-				if reason, ok := literal(field.Value); ok {
-					published[reason] = true
-				} else if constant, ok := field.Value.(*ast.SelectorExpr); ok && constants[constant.Sel.Name] != "" {
-					published[constants[constant.Sel.Name]] = true
-				} else if index, ok := parameter(fn, field.Value); ok {
-					parameters[fn.Name.Name] = index
-				} else {
-					t.Errorf("%s: cannot determine the Reason of an Event: use a constant, a literal or a parameter", fn.Name.Name)
-				}
-			}
-		case *ast.AssignStmt:
-			for i, left := range n.Lhs {
-				field, ok := left.(*ast.SelectorExpr)
-				if !ok || !publishes || field.Sel.Name != "Reason" || len(n.Rhs) != len(n.Lhs) {
-					continue
-				}
-				if reason, ok := literal(n.Rhs[i]); ok {
-					published[reason] = true
-				} else {
-					t.Errorf("%s: cannot determine the Reason of an Event: use a constant, a literal or a parameter", fn.Name.Name)
-				}
-			}
-		}
-		return true
-	})
-}
-
-// addConstants adds a file's constants whose values are string literals.
-func addConstants(file *ast.File, constants map[string]string) {
-	ast.Inspect(file, func(n ast.Node) bool {
-		if spec, ok := n.(*ast.ValueSpec); ok && len(spec.Names) == len(spec.Values) {
-			for i, name := range spec.Names {
-				if text, ok := literal(spec.Values[i]); ok {
-					constants[name.Name] = text
-				}
-			}
-		}
-		return true
-	})
-}
-
-// exprName returns the name before the dot.
-func exprName(typ *ast.SelectorExpr) (string, bool) {
-	if typ == nil {
-		return "", false
-	}
-	name, ok := typ.X.(*ast.Ident)
-	if !ok {
-		return "", false
-	}
-	return name.Name, true
-}
-
-func literal(e ast.Expr) (string, bool) {
-	lit, ok := e.(*ast.BasicLit)
-	if !ok || lit.Kind != token.STRING {
-		return "", false
-	}
-	text, err := strconv.Unquote(lit.Value)
-	return text, err == nil
-}
-
-// parameter returns the index of the parameter of fn that e names.
-func parameter(fn *ast.FuncDecl, e ast.Expr) (index int, ok bool) {
-	name, ok := e.(*ast.Ident)
-	if !ok {
-		return 0, false
-	}
-	for _, field := range fn.Type.Params.List {
-		for _, param := range field.Names {
-			if param.Name == name.Name {
-				return index, true
-			}
-			index++
-		}
-	}
-	return 0, false
+	return all.String()
 }

@@ -1,5 +1,5 @@
 // Package docs parses the project's Markdown pages. Its tests check that links resolve, that the index is complete, and that
-// commands exist and are run.
+// the targets, tests and Events that pages name exist.
 package docs
 
 import (

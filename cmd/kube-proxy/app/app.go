@@ -1,5 +1,5 @@
 // Package app is the kube-proxy command. It parses the command line and the configuration file, and connects the packages that
-// do the work; it computes nothing itself (test/arch/wiring.go).
+// do the work; it computes nothing itself (wiring in .golangci.yml).
 //
 //	app.go          from arguments to an exit code
 //	command.go      the root command: from a command line to a call of run

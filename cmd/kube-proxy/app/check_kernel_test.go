@@ -110,6 +110,7 @@ func TestKernelCheckBefore(t *testing.T) {
 //
 // docs/troubleshooting-node.md shows what the checks say; every line in it that is not ok was seen here.
 func TestKernelCheckAfter(t *testing.T) {
+	netns.Require(t)
 	seen := map[string]bool{}
 	for _, test := range []struct {
 		mode, other config.ProxyMode

@@ -57,24 +57,29 @@ type legacyNotices struct {
 // Modified is that of [ipt.LegacyNotices], as all methods are.
 func (n *legacyNotices) Modified() <-chan struct{} { return nil }
 
+// Report implements Notices.
 func (n *legacyNotices) Report() {}
 
+// Take implements Notices.
 func (n *legacyNotices) Take() (_ []nf.Write, all bool) {
 	n.missed = n.look() || n.missed
 	all, n.missed = !n.missed, false
 	return nil, all
 }
 
+// Pause implements Notices.
 func (n *legacyNotices) Pause() error {
 	n.missed = n.look() || n.missed
 	return nil
 }
 
+// Resume implements Notices.
 func (n *legacyNotices) Resume(int) (alone bool) {
 	n.look()
 	return false
 }
 
+// Close implements Notices.
 func (n *legacyNotices) Close() error { return nil }
 
 func (n *legacyNotices) look() (changed bool) {

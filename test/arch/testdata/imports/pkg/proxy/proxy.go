@@ -5,6 +5,5 @@ import (
 	_ "house.test/pkg/proxy/backend/nftables" // bad: a backend by name
 	_ "house.test/pkg/proxy/health"           // bad: an observer by name
 	_ "house.test/pkg/proxy/plan"
-	_ "house.test/pkg/unknown" // bad: a folder that nobody may import
-	_ "house.test/test/netns"  // bad: a tool of the tests
+	_ "house.test/test/netns" // bad: a tool of the tests
 )

@@ -2,5 +2,5 @@
 package cluster
 
 import (
-	_ "house.test/pkg/proxy/plan" // bad: against the stream
+	_ "house.test/pkg/features" // bad: against the stream
 )

@@ -2,6 +2,6 @@
 package iptables
 
 import (
+	_ "house.test/pkg/kernel/nft" // bad: the other backend, in a test too
 	_ "house.test/pkg/proxy/backend/backendtest"
-	_ "house.test/pkg/proxy/backend/nftables" // bad: the other backend, in a test too
 )

@@ -1,2 +1,0 @@
-// Package cases has tests only, and a comment.
-package cases

@@ -1,6 +1,0 @@
-// Package nftables is part of an example.
-package nftables
-
-import (
-	_ "sigs.k8s.io/knftables"
-)

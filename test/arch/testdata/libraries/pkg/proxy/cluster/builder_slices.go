@@ -1,6 +1,0 @@
-// Package cluster is part of an example.
-package cluster
-
-import (
-	_ "k8s.io/api/discovery/v1"
-)

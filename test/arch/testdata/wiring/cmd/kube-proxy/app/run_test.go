@@ -1,3 +1,0 @@
-package app
-
-import _ "net/netip"

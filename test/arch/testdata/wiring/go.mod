@@ -1,3 +1,0 @@
-module house.test
-
-go 1.26

@@ -1,4 +1,0 @@
-// Package plan is part of an example.
-package plan
-
-import _ "net/netip"
