@@ -7,6 +7,9 @@
 //	make bench PEER=1   also measures Kubernetes' own kube-proxy, which it builds (make peer); at most an hour and ten minutes
 //	go run ./test/bench -h
 //
+// Tables of README.md and docs/scale.md are made from docs/bench.json. To replace them, run make bench PEER=1, copy
+// bin/bench/bench.json to docs, and run make docs.
+//
 // With -starts it measures only cold starts and restarts, several of each program alternately, with medians; with -profiles it
 // also writes profiles of them, for go tool pprof.
 //

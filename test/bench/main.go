@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -58,7 +59,14 @@ func run(args []string) error {
 	report := &Report{Machine: Machine{
 		Time: time.Now().UTC().Format(time.RFC3339), Kernel: word("/proc/sys/kernel/osrelease"),
 		Cores: runtime.NumCPU(), LoadBefore: word("/proc/loadavg"),
-	}}
+	}, Versions: map[string]string{}}
+	for _, program := range o.programs {
+		out, err := exec.Command(program, "--version").Output()
+		if err != nil {
+			return fmt.Errorf("%s --version: %w", program, err)
+		}
+		report.Versions[program] = strings.TrimSpace(string(out))
+	}
 	if o.starts > 0 {
 		return errors.Join(o.measureStarts(report), report.save(o.folder), report.write(os.Stdout))
 	}

@@ -11,7 +11,9 @@ import (
 // Report contains all results.
 type Report struct {
 	Machine Machine `json:"machine"`
-	Runs    []*Run  `json:"runs"`
+	// Versions are what the programs print with --version.
+	Versions map[string]string `json:"versions,omitempty"`
+	Runs     []*Run            `json:"runs"`
 }
 
 // Machine describes the machine and its load.

@@ -51,7 +51,7 @@ func NewHandler(o *Observer) *Handler {
 	h.mux.Handle(v1alpha1.Path+"/rules", h.whole.Handler(respond(rules)))
 	h.mux.Handle(v1alpha1.Path+"/services/{namespace}/{name}", h.single.Handler(respond(h.inForce(h.service))))
 	h.mux.Handle("/", respond(func(*http.Request) (any, error) {
-		return nil, serve.Errorf(http.StatusNotFound, "there is no such path; docs/api.md lists all")
+		return nil, serve.Errorf(http.StatusNotFound, "path not found; docs/api.md lists all paths")
 	}))
 	h.local = serve.Reading(h.mux)
 	return h

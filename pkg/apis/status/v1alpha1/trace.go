@@ -18,7 +18,7 @@ type PacketTrace struct {
 	// Interface is what the packet arrived on; empty if this node sent it.
 	Interface string `json:"interface,omitempty"`
 	// Service is namespace/name, Port the name of its port, and Kind that of the address: ClusterIP, LoadBalancerIP, ExternalIP
-	// or NodePort. Absent if the destination is no Service's.
+	// or NodePort. Absent if the destination does not belong to a Service.
 	Service string `json:"service,omitempty"`
 	Port    string `json:"port,omitempty"`
 	Kind    string `json:"kind,omitempty"`
