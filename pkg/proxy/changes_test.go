@@ -50,7 +50,7 @@ func versions() func(words string) *plan.Plan {
 	known := map[string]*plan.Service{}
 	return func(words string) *plan.Plan {
 		p := &plan.Plan{}
-		for _, word := range strings.Fields(words) {
+		for word := range strings.FieldsSeq(words) {
 			if known[word] == nil {
 				known[word] = &plan.Service{Name: cluster.ServiceName{Name: word[:1]}}
 			}

@@ -73,7 +73,7 @@ func (p *parts) limit(now time.Time, before *plan.Plan, snap *cluster.Snapshot) 
 		p.size = firstPart
 	}
 	limit := &plan.Limit{Small: smallChanges, Whole: wholeRoute}
-	if p.rest(now) == 0 && !(p.included && before.Lacks(snap)) {
+	if p.rest(now) == 0 && (!p.included || !before.Lacks(snap)) {
 		limit.Part = max(p.size, partPerWaiting*before.Waits())
 	}
 	return limit

@@ -83,7 +83,7 @@ func (t *tree) interfaces(f *file) {
 
 // modeUsers are the places that may name a proxy mode; everything else must work with any backend.
 var modeUsers = []string{
-	"pkg/apis/config/...", "pkg/features/...", "pkg/kernel/...", "pkg/proxy/backend/*/...", 
+	"pkg/apis/config/...", "pkg/features/...", "pkg/kernel/...", "pkg/proxy/backend/*/...",
 	"cmd/kube-proxy/app/backends.go", "cmd/kube-proxy/app/flags.go", "test/...", "build/...",
 }
 

@@ -9,6 +9,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver/events"
 )
 
@@ -22,7 +23,7 @@ func countedEvents(w *world) {
 	ended := make(chan error)
 	go func() { ended <- recorder.Run(ctx) }()
 	for range 3 {
-		recorder.Event(events.Event{Kind: "Node", Name: w.lab.Node1.Name, Warning: true, Reason: "Counted", Action: "Count", Message: "Once more."})
+		recorder.Event(proxy.Event{Kind: "Node", Name: w.lab.Node1.Name, Warning: true, Reason: "Counted", Action: "Count", Message: "Once more."})
 	}
 	var found []eventsv1.Event
 	w.eventually("an Event that was counted", func() string {

@@ -126,7 +126,7 @@ func (w *operator) answers(s *scenario, mode string) {
 	var wrong error
 	for began := time.Now(); ; {
 		var took time.Duration
-		if wrong, took = w.try(s); wrong == nil {
+		if took, wrong = w.try(s); wrong == nil {
 			w.Logf("%d ms: kube-proxy %s: %s", took.Milliseconds(), s.command, strings.Join(s.names, " … "))
 			return
 		}
@@ -187,8 +187,8 @@ func (w *operator) proxy(s *scenario, mode string) {
 	w.run("echo " + fmt.Sprint(cmd.Process.Pid) + " > $DIR/pid")
 }
 
-// try runs the command once, and returns what is wrong with its answer, and how long it took.
-func (w *operator) try(s *scenario) (wrong error, took time.Duration) {
+// try runs the command once, and returns how long it took, and what is wrong with its answer.
+func (w *operator) try(s *scenario) (took time.Duration, wrong error) {
 	ctx, cancel := context.WithTimeout(w.Context(), patience)
 	defer cancel()
 	out := &netns.Log{}
@@ -200,7 +200,7 @@ func (w *operator) try(s *scenario) (wrong error, took time.Duration) {
 	cmd.Stdout, cmd.Stderr = out, out
 	began := time.Now()
 	if err := cmd.Start(); err != nil {
-		return err, 0
+		return 0, err
 	}
 	defer context.AfterFunc(ctx, func() { _ = cmd.Kill() })()
 	if s.send != "" {
@@ -208,7 +208,7 @@ func (w *operator) try(s *scenario) (wrong error, took time.Duration) {
 	}
 	var exit *exec.ExitError
 	if err := cmd.Wait(); err != nil && !errors.As(err, &exit) {
-		return err, 0
+		return 0, err
 	}
 	took = time.Since(began)
 	code, text := cmd.ProcessState.ExitCode(), strings.Join(strings.Fields(out.String()), " ")
@@ -219,9 +219,9 @@ func (w *operator) try(s *scenario) (wrong error, took time.Duration) {
 		}
 	}
 	if code != s.code || missing != nil || s.not != "" && strings.Contains(text, s.not) {
-		return fmt.Errorf("kube-proxy %s: exit code %d, want %d; not named: %q\n%s", s.command, code, s.code, missing, out.String()), took
+		return took, fmt.Errorf("kube-proxy %s: exit code %d, want %d; not named: %q\n%s", s.command, code, s.code, missing, out.String())
 	}
-	return nil, took
+	return took, nil
 }
 
 // send sends a packet when the trace has begun.

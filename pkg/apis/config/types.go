@@ -59,10 +59,11 @@ type KubeProxyConfiguration struct {
 	// /healthz and /livez fail. External changes of the rules are detected several times a second, independent of it. A
 	// duration greater than 0.
 	SyncPeriod metav1.Duration `json:"syncPeriod"`
-	// minSyncPeriod limits the rate of syncs: the minimum time from the end of one to the start of the next. The first
-	// change after an idle time is never delayed, nor are cheap changes: syncs may come earlier as long as they use
-	// less than 5 % of a core in any minute. Repairs of rules that another program modified are not delayed either,
-	// unless the last sync failed. A duration; 0 means no limit. It must not exceed syncPeriod.
+	// minSyncPeriod limits the rate of syncs: the minimum time from the end of one to the start of the next, less up to two
+	// syncs while these are short, so that a change is in force within it. The first change after an idle time is never
+	// delayed, nor are cheap changes: syncs may come earlier as long as they use less than 5 % of a core in any minute.
+	// Repairs of rules that another program modified are not delayed either, unless the last sync failed. A duration; 0
+	// means no limit. It must not exceed syncPeriod.
 	MinSyncPeriod metav1.Duration `json:"minSyncPeriod"`
 	// configSyncPeriod has no effect; it was the resync period of informers, which this proxy does not use. A duration
 	// greater than 0.

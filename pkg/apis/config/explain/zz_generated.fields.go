@@ -70,7 +70,7 @@ func Fields() []Field {
 		{Path: "syncPeriod", Type: "duration", Default: "30s", V1alpha1: "<active mode>.syncPeriod",
 			Doc: "syncPeriod limits the time until a failed sync is retried. If a change is not programmed after twice as long, /healthz and /livez fail. External changes of the rules are detected several times a second, independent of it. A duration greater than 0."},
 		{Path: "minSyncPeriod", Type: "duration", Default: "1s", V1alpha1: "<active mode>.minSyncPeriod",
-			Doc: "minSyncPeriod limits the rate of syncs: the minimum time from the end of one to the start of the next. The first change after an idle time is never delayed, nor are cheap changes: syncs may come earlier as long as they use less than 5 % of a core in any minute. Repairs of rules that another program modified are not delayed either, unless the last sync failed. A duration; 0 means no limit. It must not exceed syncPeriod."},
+			Doc: "minSyncPeriod limits the rate of syncs: the minimum time from the end of one to the start of the next, less up to two syncs while these are short, so that a change is in force within it. The first change after an idle time is never delayed, nor are cheap changes: syncs may come earlier as long as they use less than 5 % of a core in any minute. Repairs of rules that another program modified are not delayed either, unless the last sync failed. A duration; 0 means no limit. It must not exceed syncPeriod."},
 		{Path: "configSyncPeriod", Type: "duration", Default: "15m0s", V1alpha1: "configSyncPeriod",
 			Doc: "configSyncPeriod has no effect; it was the resync period of informers, which this proxy does not use. A duration greater than 0."},
 		{Path: "detectLocalMode", Type: "string", V1alpha1: "detectLocalMode",

@@ -135,14 +135,16 @@ func TestKernelListener(t *testing.T) {
 		if err := s.Exchange(tables(s, n), func(m Message) error { return m.Result().Err() }); err != nil {
 			t.Fatal(err)
 		}
-		for found, some := true, false; found; lost = lost || some {
-			found, some = listener.Receive(func(m Message) {
+		for {
+			found, some := listener.Receive(func(m Message) {
 				if m.Type == nftHeader(unix.NFT_MSG_NEWTABLE, 0).Type {
 					added++
 				}
 			})
+			if lost = lost || some; !found {
+				return added, lost
+			}
 		}
-		return added, lost
 	}
 	if added, lost := receive(large, 10); added != 10 || lost {
 		t.Errorf("got %d notifications, lost %v, want 10", added, lost)

@@ -102,10 +102,13 @@ func (t *kernelTracer) Next(ctx context.Context) (events []Event, lost bool, _ e
 		}
 	}
 	err := t.events.Await(ctx, func() bool {
-		for found, some := true, false; found && ctx.Err() == nil; lost = lost || some {
-			found, some = t.events.Receive(receive)
+		for {
+			found, some := t.events.Receive(receive)
+			lost = lost || some
+			if !found || ctx.Err() != nil {
+				return lost || len(events) > 0
+			}
 		}
-		return lost || len(events) > 0
 	})
 	if err != nil && ctx.Err() == nil {
 		return events, lost, fmt.Errorf("receive the events of packets: %w", err)
