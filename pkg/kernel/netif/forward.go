@@ -24,9 +24,9 @@ func (k *Kernel) WhyNotForwarded(source, destination netip.Addr, in string, mark
 	}
 	options := &netlink.RouteGetOptions{Mark: mark}
 	command := fmt.Sprintf("ip route get %s", destination)
-	forwarding := "net.ipv4.conf." + in + ".forwarding"
+	forwarding := "net/ipv4/conf/" + in + "/forwarding"
 	if destination.Is6() {
-		forwarding, command = "net.ipv6.conf.all.forwarding", strings.Replace(command, "ip", "ip -6", 1)
+		forwarding, command = "net/ipv6/conf/all/forwarding", strings.Replace(command, "ip", "ip -6", 1)
 	}
 	if in != "" {
 		options.Iif, options.SrcAddr = in, net.IP(source.AsSlice())
@@ -36,11 +36,11 @@ func (k *Kernel) WhyNotForwarded(source, destination netip.Addr, in string, mark
 	local := err == nil && len(routes) > 0 && routes[0].Type == unix.RTN_LOCAL
 	switch {
 	case in != "" && !local && !errors.Is(err, unix.ENETUNREACH) && off(forwarding):
-		return fmt.Sprintf("forwarding is off (sysctl -w %s=1)", forwarding)
+		return fmt.Sprintf("forwarding is off (sysctl -w %s=1)", sysctl(forwarding))
 	// Linux 6.13 and later report EINVAL for this too.
-	case errors.Is(err, unix.EXDEV), errors.Is(err, unix.EINVAL) && (!off("net.ipv4.conf.all.rp_filter") || !off("net.ipv4.conf."+in+".rp_filter")):
-		return fmt.Sprintf("the check of the source refuses it: packets to %s would leave by another interface than %s (sysctl net.ipv4.conf.%s.rp_filter and net.ipv4.conf.all.rp_filter; %s)",
-			source, in, in, command)
+	case errors.Is(err, unix.EXDEV), errors.Is(err, unix.EINVAL) && in != "" && (!off("net/ipv4/conf/all/rp_filter") || !off("net/ipv4/conf/"+in+"/rp_filter")):
+		return fmt.Sprintf("the check of the source refuses it: packets to %s would leave by another interface than %s (sysctl %s and net.ipv4.conf.all.rp_filter; %s)",
+			source, in, sysctl("net/ipv4/conf/"+in+"/rp_filter"), command)
 	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.EHOSTUNREACH):
 		return fmt.Sprintf("this node has no route to %s (%s)", destination, command)
 	case err != nil:
@@ -49,9 +49,12 @@ func (k *Kernel) WhyNotForwarded(source, destination netip.Addr, in string, mark
 	return ""
 }
 
-// off reports whether a switch of sysctl(8) is 0.
-func off(name string) bool {
-	value, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(name, ".", "/"))
+// sysctl returns the name by which sysctl(8) knows a file below /proc/sys: with dots, and a slash for each dot of an interface's name.
+func sysctl(file string) string { return strings.NewReplacer("/", ".", ".", "/").Replace(file) }
+
+// off reports whether a switch below /proc/sys is 0.
+func off(file string) bool {
+	value, err := os.ReadFile("/proc/sys/" + file)
 	return err == nil && strings.TrimSpace(string(value)) == "0"
 }
 

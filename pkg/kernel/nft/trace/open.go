@@ -16,6 +16,9 @@ import (
 // queue is how many bytes of events are kept until they are read: those of some 500 packets.
 const queue = 8 << 20
 
+// maxReceived is more than the events in any queue. Next returns after so many, although others may trace as fast as it reads.
+const maxReceived = 50_000
+
 // kernelTracer is the kernel's.
 type kernelTracer struct {
 	events *netlink.Listener
@@ -96,7 +99,9 @@ func (t *kernelTracer) Next(ctx context.Context) (events []Event, lost bool, _ e
 	if t.closed {
 		return nil, false, ErrClosed
 	}
+	received := 0
 	receive := func(m netlink.Message) {
+		received++
 		if e, ok := t.decode(m); ok {
 			events = append(events, e)
 		}
@@ -105,7 +110,7 @@ func (t *kernelTracer) Next(ctx context.Context) (events []Event, lost bool, _ e
 		for {
 			found, some := t.events.Receive(receive)
 			lost = lost || some
-			if !found || ctx.Err() != nil {
+			if !found || received >= maxReceived || ctx.Err() != nil {
 				return lost || len(events) > 0
 			}
 		}
