@@ -122,7 +122,7 @@ endpoints: [{addresses: ['fd00:244::7'], nodeName: n1}]
 `
 
 // TestDefaults analyzes objects as people write them, without what an API server adds: fields with defaults are no findings, and a
-// Service without a cluster IP is not looked at, nor are its slices. What a proxy that reads the manifest refuses is told.
+// Service without a cluster IP is not looked at, nor are its slices. What a proxy would refuse is reported.
 func TestDefaults(t *testing.T) {
 	const service = "---\napiVersion: v1\nkind: Service\nmetadata: {name: web, namespace: shop}\nspec: {ports: [{port: 80}]"
 	object := slice("web", "web-1", "addressType: IPv4\nports: [{port: 8080}]\nendpoints: [{addresses: [10.244.0.5], nodeName: n1}]")

@@ -52,19 +52,12 @@ func Try(ctx context.Context, r Reader, e *v1alpha1.Explanation, n int) (*Trial,
 		return nil, err
 	}
 	var mu sync.Mutex
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, parallel)
-	for range n {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			err := connect(ctx, strings.ToLower(e.Protocol), e.To)
-			mu.Lock()
-			defer mu.Unlock()
-			t.record(err)
-		})
-	}
-	wg.Wait()
+	inParallel(n, func(int) {
+		err := connect(ctx, strings.ToLower(e.Protocol), e.To)
+		mu.Lock()
+		defer mu.Unlock()
+		t.record(err)
+	})
 	t.askEndpoints(ctx)
 	after, err := reached(ctx, r, e)
 	if err != nil || before == nil || after == nil {
@@ -79,6 +72,20 @@ func Try(ctx context.Context, r Reader, e *v1alpha1.Explanation, n int) (*Trial,
 	return t, nil
 }
 
+// inParallel calls do with 0 to n-1, some at a time, and returns when all calls have.
+func inParallel(n int, do func(i int)) {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, parallel)
+	for i := range n {
+		slots <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-slots }()
+			do(i)
+		})
+	}
+	wg.Wait()
+}
+
 // maxAsked bounds how many endpoints are asked themselves.
 const maxAsked = 100
 
@@ -90,19 +97,12 @@ func (t *Trial) askEndpoints(ctx context.Context) {
 	}
 	asked := e.Endpoints[:min(len(e.Endpoints), maxAsked)]
 	results := make([]string, len(asked))
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, parallel)
-	for i, endpoint := range asked {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
-			one := &Trial{}
-			if one.record(connect(ctx, "tcp", endpoint)); one.Connected == 0 {
-				results[i] = one.result()
-			}
-		})
-	}
-	wg.Wait()
+	inParallel(len(asked), func(i int) {
+		one := &Trial{}
+		if one.record(connect(ctx, "tcp", asked[i])); one.Connected == 0 {
+			results[i] = one.result()
+		}
+	})
 	t.Endpoints = map[string]string{}
 	for i, endpoint := range asked {
 		t.Endpoints[endpoint] = results[i]

@@ -126,8 +126,8 @@ func TestAnalyzeExitCodes(t *testing.T) {
 	}
 }
 
-// TestOneReader reads a folder as the proxy does: "service list" has the Services of which "analyze" does not say that a proxy
-// refuses them, a pipe delays neither, and other kinds are one line.
+// TestOneReader reads one folder with two commands: "service list" has the Services that "analyze" does not report as refused, a pipe
+// delays neither, and other kinds are one line.
 func TestOneReader(t *testing.T) {
 	service := "apiVersion: v1\nkind: Service\nmetadata: {name: %s}\nspec: {clusterIP: 10.96.0.%d, ports: [{port: 80%s}]}\n---\napiVersion: v1\nkind: Pod\n"
 	directory := files(t, map[string]string{

@@ -12,12 +12,16 @@ import (
 // xtables lock, or the number and size of a table's entries differ, or where its built-in chains begin. They miss a program that
 // writes as many rules of the same size without the lock. One goroutine uses them; the methods are those of [nf.Watch].
 type LegacyNotices struct {
-	lock     *lockWatch
-	requests []*legacyRequests
-	tables   []string
-	// sizes are the tables' digests at the last look, by family. missed means that what was noticed has yet to be returned.
-	sizes  []map[string]uint64
+	look func() (wrote bool)
+	end  func() error // called by Close
+	// missed means that what was noticed has yet to be returned.
 	missed bool
+}
+
+// NewLegacyNotices returns notices of what look reports: whether anything may have been written since its last call. It reports what was
+// there before its first call, too.
+func NewLegacyNotices(look func() (wrote bool), end func() error) *LegacyNotices {
+	return &LegacyNotices{look: look, end: end}
 }
 
 // OpenLegacyNotices opens the notices of tables in the network namespace of the calling thread. It requires CAP_NET_ADMIN and
@@ -27,15 +31,15 @@ func OpenLegacyNotices(families []Family, tables ...string) (*LegacyNotices, err
 	if err != nil {
 		return nil, err
 	}
-	n := &LegacyNotices{lock: lock, tables: tables}
+	w := &legacyWatch{lock: lock, tables: tables}
 	for _, family := range families {
 		r, err := openLegacyRequests(family)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("iptables %s: %w", family, err), n.Close())
+			return nil, errors.Join(fmt.Errorf("iptables %s: %w", family, err), w.close())
 		}
-		n.requests, n.sizes = append(n.requests, r), append(n.sizes, map[string]uint64{})
+		w.requests, w.sizes = append(w.requests, r), append(w.sizes, map[string]uint64{})
 	}
-	return n, nil
+	return NewLegacyNotices(w.look, w.close), nil
 }
 
 // Modified returns nil: Take has to be called periodically.
@@ -63,25 +67,36 @@ func (n *LegacyNotices) Resume(int) (alone bool) {
 	return false
 }
 
+// Close closes what is held open.
+func (n *LegacyNotices) Close() error { return n.end() }
+
+// legacyWatch looks at the lock and the sizes of tables.
+type legacyWatch struct {
+	lock     *lockWatch
+	requests []*legacyRequests
+	tables   []string
+	// sizes are the tables' digests at the last look, by family.
+	sizes []map[string]uint64
+}
+
 // look reports whether anything may have been written since the last time.
-func (n *LegacyNotices) look() (wrote bool) {
-	wrote, err := n.lock.closed()
+func (w *legacyWatch) look() (wrote bool) {
+	wrote, err := w.lock.closed()
 	wrote = wrote || err != nil
-	for i, r := range n.requests {
-		for _, table := range n.tables {
+	for i, r := range w.requests {
+		for _, table := range w.tables {
 			info, _ := r.info(table) // without the table always the same
 			now := maphash.Bytes(digestSeed, info.raw[:])
-			wrote = wrote || n.sizes[i][table] != now
-			n.sizes[i][table] = now
+			wrote = wrote || w.sizes[i][table] != now
+			w.sizes[i][table] = now
 		}
 	}
 	return wrote
 }
 
-// Close closes what is held open.
-func (n *LegacyNotices) Close() error {
-	failed := []error{n.lock.close()}
-	for _, r := range n.requests {
+func (w *legacyWatch) close() error {
+	failed := []error{w.lock.close()}
+	for _, r := range w.requests {
 		failed = append(failed, r.close())
 	}
 	return errors.Join(failed...)

@@ -29,7 +29,7 @@ type Mode struct {
 	backend.Remover
 }
 
-// Config configures a Observer.
+// Config configures an Observer.
 type Config struct {
 	// Mode is the name of this proxy's mode, Others are all other modes.
 	Mode   string
@@ -65,7 +65,7 @@ type Observer struct {
 
 var _ proxy.Observer = (*Observer)(nil)
 
-// New returns a Observer; Run starts it.
+// New returns an Observer; Run starts it.
 func New(config Config) *Observer {
 	return &Observer{config: config, drifted: make(chan struct{}, 1), inForce: map[cluster.Family]bool{},
 		grown: make(chan []cluster.Family, len(config.Families)), absent: map[string]bool{}, logged: logonce.Conditions[string]{Again: logonce.Reminder}}

@@ -13,8 +13,7 @@ const (
 	fakeWriter = "iptables-nft-re"
 )
 
-// Notices are those of the keeper of the rules: in the nft variant a [nf.Watch], in the legacy variant [ipt.LegacyNotices] if no
-// program takes the lock.
+// Notices are those of the keeper of the rules: a [nf.Watch] in the nft variant, [ipt.LegacyNotices] in the other one.
 type Notices interface {
 	// The methods are those of [nf.Watch].
 	Modified() <-chan struct{}
@@ -38,7 +37,8 @@ func NewNotices(fakes ...*Fake) Notices {
 		}
 	}
 	if fakes[0].features.Variant == ipt.Legacy {
-		return &legacyNotices{fakes: fakes, sizes: make([]map[string]int, len(fakes))}
+		watch := &legacyWatch{fakes: fakes, sizes: make([]map[string]int, len(fakes))}
+		return ipt.NewLegacyNotices(watch.look, func() error { return nil })
 	}
 	return kernel.Watch(watched...)
 }
@@ -46,44 +46,15 @@ func NewNotices(fakes ...*Fake) Notices {
 // LoseNotices drops what the notices have not returned yet: there was too much.
 func (f *Fake) LoseNotices() { f.kernel.Lose() }
 
-// legacyNotices notice that tables have another number of rules or chains than at the last look.
-type legacyNotices struct {
-	fakes  []*Fake
-	missed bool
+// legacyWatch looks at the numbers of rules and chains, as if no program took the lock.
+type legacyWatch struct {
+	fakes []*Fake
 	// sizes are the numbers at the last look, by fake.
 	sizes []map[string]int
 }
 
-// Modified is that of [ipt.LegacyNotices], as all methods are.
-func (n *legacyNotices) Modified() <-chan struct{} { return nil }
-
-// Report implements Notices.
-func (n *legacyNotices) Report() {}
-
-// Take implements Notices.
-func (n *legacyNotices) Take() (_ []nf.Write, all bool) {
-	n.missed = n.look() || n.missed
-	all, n.missed = !n.missed, false
-	return nil, all
-}
-
-// Pause implements Notices.
-func (n *legacyNotices) Pause() error {
-	n.missed = n.look() || n.missed
-	return nil
-}
-
-// Resume implements Notices.
-func (n *legacyNotices) Resume(int) (alone bool) {
-	n.look()
-	return false
-}
-
-// Close implements Notices.
-func (n *legacyNotices) Close() error { return nil }
-
-func (n *legacyNotices) look() (changed bool) {
-	for i, f := range n.fakes {
+func (w *legacyWatch) look() (changed bool) {
+	for i, f := range w.fakes {
 		f.mu.Lock()
 		now := map[string]int{}
 		for name, t := range f.tables {
@@ -92,8 +63,8 @@ func (n *legacyNotices) look() (changed bool) {
 			}
 		}
 		f.mu.Unlock()
-		changed = changed || !maps.Equal(n.sizes[i], now)
-		n.sizes[i] = now
+		changed = changed || !maps.Equal(w.sizes[i], now)
+		w.sizes[i] = now
 	}
 	return changed
 }

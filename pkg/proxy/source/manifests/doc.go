@@ -18,7 +18,7 @@
 //
 // Objects of other kinds are ignored and logged, so that the directory may contain all manifests of an application.
 //
-// [Read] reads the same files leniently, to analyze them: it tells what would be invalid, and uses it.
+// [Read] reads the same files leniently, to analyze them: it reports what would be invalid, and uses it.
 //
 // The plan resolves conflicts between Services over addresses and node ports. If several files contain an object of the
 // same kind and name, the first file by name is used.

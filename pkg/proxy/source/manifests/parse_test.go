@@ -372,8 +372,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestRead reads a directory as its Source does, and leniently: the same objects are used, and what the Source refuses is told with
-// its line. Pipes and files of other kinds are no manifests.
+// TestRead reads a directory as its Source does, and leniently: the same objects are used, and what the Source refuses is reported
+// with its line. Pipes and files of other kinds are no manifests.
 func TestRead(t *testing.T) {
 	dir := t.TempDir()
 	unknown := strings.Replace(goodService, "port: 80", "porto: 5, port: 80", 1)

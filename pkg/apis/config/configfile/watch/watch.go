@@ -135,8 +135,8 @@ type state struct {
 	content [sha256.Size]byte // a file that cannot be read has the digest of the error
 }
 
-// read reads the state and the content. Place and content are consistent, even if links are swapped at the same time: the place was
-// the same before and afterwards. A file that does not answer is not asked for its place, because that could wait for ever.
+// read reads the state and the content. Place and content are consistent, even if links are swapped at the same time: the place is
+// the same before and after. The place of a file that does not answer is not looked up: that might never return.
 func (f *File) read() (state, []byte, error) {
 	for at := f.seen.place; ; {
 		content, err := f.reader.Read(f.Path, userfile.Version{})
