@@ -5,14 +5,11 @@ package app
 import (
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/check"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
 )
 
 // newChecker returns a Checker of this node, as a configuration describes it. Nothing is opened yet.
@@ -22,29 +19,17 @@ func newChecker(l *loaded, withoutAPI bool) (*check.Checker, error) {
 	if err != nil {
 		return nil, err
 	}
-	name, err := nodeName(cfg.HostnameOverride, os.Hostname)
+	n, err := newThisNode(cfg, l.features.Gates, cfg.HostnameOverride, machineHasIPv6())
 	if err != nil {
 		return nil, err
 	}
-	given, err := cluster.ParseAddrs(cfg.NodeIPOverride)
-	if err != nil {
-		return nil, fmt.Errorf("nodeIPOverride: %w", err)
-	}
-	families, err := node.Families(netif.HasIPv6(os.DirFS("/proc")), familyPolicy(cfg), given)
-	if err != nil {
-		return nil, err
-	}
-	planning, err := planOptions(cfg, l.features.Gates)
-	if err != nil {
-		return nil, err
-	}
-	host := &check.Linux{Mode: chosen, ModeName: string(cfg.EffectiveMode()), Families: families, Modes: map[string]backend.Remover{}}
+	host := &check.Linux{Mode: chosen, ModeName: string(cfg.EffectiveMode()), Families: n.wanted, Modes: map[string]backend.Remover{}}
 	for _, m := range modes(cfg, backend.CounterLimits{}) {
 		host.Modes[string(m.name)] = m.Remover
 	}
 	checker := &check.Checker{Host: host, Node: check.Node{
-		Name: name, Mode: host.ModeName, Families: families, MetricsAddress: cfg.MetricsBindAddress, HealthzAddress: cfg.HealthzBindAddress,
-		LocalhostNodePorts: planning.NodePorts.Loopback && len(planning.ServedOnLoopback(cluster.IPv4)) > 0,
+		Name: n.name, Mode: host.ModeName, Families: n.wanted, MetricsAddress: cfg.MetricsBindAddress, HealthzAddress: cfg.HealthzBindAddress,
+		LocalhostNodePorts: n.planning.NodePorts.Loopback && len(n.planning.ServedOnLoopback(cluster.IPv4)) > 0,
 	}}
 	if withoutAPI {
 		return checker, nil

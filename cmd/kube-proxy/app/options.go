@@ -271,19 +271,3 @@ func uninterrupted(write func() error) error {
 	defer signal.Stop(signals)
 	return write()
 }
-
-// nodeName is the name of the Node that this proxy runs on.
-func nodeName(override string, hostname func() (string, error)) (string, error) {
-	name := override
-	if name == "" {
-		var err error
-		if name, err = hostname(); err != nil {
-			return "", fmt.Errorf("the name of this host is unknown, set --%s: %w", hostnameFlag, err)
-		}
-	}
-	name = strings.ToLower(strings.TrimSpace(name))
-	if name == "" {
-		return "", fmt.Errorf("the name of this node is blank; set --%s", hostnameFlag)
-	}
-	return name, nil
-}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,10 +16,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
@@ -138,17 +134,9 @@ func (o *readerOptions) load(cmd *cobra.Command) (inspect.Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	planning, err := planOptions(cfg, gates)
+	n, err := newThisNode(cfg, gates, o.node, !o.here || machineHasIPv6())
 	if err != nil {
 		return nil, err
-	}
-	name, err := nodeName(o.node, os.Hostname)
-	if err != nil {
-		return nil, err
-	}
-	addrs, err := cluster.ParseAddrs(cfg.NodeIPOverride)
-	if err != nil {
-		return nil, fmt.Errorf("nodeIPOverride: %w", err)
 	}
 	ctx, cancel := context.WithTimeoutCause(cmd.Context(), clusterTimeout, fmt.Errorf("the API server did not answer within %s", clusterTimeout))
 	defer cancel()
@@ -157,13 +145,13 @@ func (o *readerOptions) load(cmd *cobra.Command) (inspect.Reader, error) {
 	machine, network := thisMachine()
 	var objects source.Source
 	if o.manifests != "" {
-		objects = manifests.New(o.manifests, name, machine)
+		objects = manifests.New(o.manifests, n.name, machine)
 	} else {
 		client, err := restConfig(o.kubeconfig, o.context, "kube-proxy")
 		if err != nil {
 			return nil, err
 		}
-		if objects, err = apiserver.New(client, name, apiserver.Options{TrustLists: true, OnFailure: func(resource, cause string) {
+		if objects, err = apiserver.New(client, n.name, apiserver.Options{TrustLists: true, OnFailure: func(resource, cause string) {
 			if cause != "" {
 				fail(fmt.Errorf("list %s: the API server at %s is %s", resource, client.Host, cause))
 			}
@@ -175,13 +163,9 @@ func (o *readerOptions) load(cmd *cobra.Command) (inspect.Reader, error) {
 	if o.here {
 		sources = append(sources, network...)
 	}
-	families, err := node.Families(netif.HasIPv6(os.DirFS("/proc")), familyPolicy(cfg), addrs)
-	if err != nil { // the policy requires a family that this machine does not have
-		families = []cluster.Family{cluster.IPv4, cluster.IPv6}
-	}
 	// This is how a plan becomes rules without a running proxy.
-	rules := status.Rules{Mode: string(cfg.EffectiveMode()), Renderers: renderers(cfg, backend.CounterLimits{}), Families: families}
-	return inspect.Load(ctx, cluster.NewBuilder(name, addrs...), planning, rules, sources...)
+	rules := status.Rules{Mode: string(cfg.EffectiveMode()), Renderers: renderers(cfg, backend.CounterLimits{}), Families: n.wanted}
+	return inspect.Load(ctx, n.builder, n.planning, rules, sources...)
 }
 
 // configuration returns that of the configuration file, or the flags' defaults.

@@ -20,7 +20,6 @@ import (
 	conntracktable "github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cpus"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cputime"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netlock"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/tcpuser"
@@ -30,7 +29,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/conntrack"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/page"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/quarantine"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
@@ -65,18 +63,15 @@ func run(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOption
 
 // process is what is decided before anything is opened, by the command line, the configuration and the machine.
 type process struct {
-	cfg  *config.KubeProxyConfiguration
-	opts runOptions
-	// name is that of the Node.
-	name     string
+	thisNode
+	cfg      *config.KubeProxyConfiguration
+	opts     runOptions
 	mode     backend.Mode
 	others   []mode
 	families backend.Families
 	// leftOut are the families that could not be opened.
-	leftOut  []cluster.Family
-	planning *plan.Options
-	builder  *cluster.Builder
-	tuner    *tuning.Tuner
+	leftOut []cluster.Family
+	tuner   *tuning.Tuner
 }
 
 func newProcess(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOptions) (*process, error) {
@@ -85,24 +80,12 @@ func newProcess(ctx context.Context, cfg *config.KubeProxyConfiguration, opts ru
 	if p.mode, p.others, err = chooseMode(cfg, opts.counters.limits()); err != nil {
 		return nil, err
 	}
-	if p.name, err = nodeName(cfg.HostnameOverride, os.Hostname); err != nil {
-		return nil, err
-	}
-	addrs, err := cluster.ParseAddrs(cfg.NodeIPOverride)
-	if err != nil {
-		return nil, fmt.Errorf("nodeIPOverride: %w", err)
-	}
-	families, err := node.Families(netif.HasIPv6(os.DirFS("/proc")), familyPolicy(cfg), addrs)
-	if err != nil {
-		return nil, err
-	}
-	if p.planning, err = planOptions(cfg, opts.gates); err != nil {
+	if p.thisNode, err = newThisNode(cfg, opts.gates, cfg.HostnameOverride, machineHasIPv6()); err != nil {
 		return nil, err
 	}
 	p.families = backend.Families{
-		All: families, Required: cfg.IPFamilyPolicy == config.IPFamilyPolicyRequireDualStack, FirstRequired: len(addrs) > 0,
+		All: p.wanted, Required: cfg.IPFamilyPolicy == config.IPFamilyPolicyRequireDualStack, FirstRequired: p.given,
 	}
-	p.builder = cluster.NewBuilder(p.name, addrs...)
 	p.tuner = tuning.New(sysctl.Kernel{}, conntrackSettings(&cfg.Linux.Conntrack).Settings(cpus.Online(os.DirFS("/sys"))))
 	return p, p.checkFamilies(ctx)
 }
