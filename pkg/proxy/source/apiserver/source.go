@@ -19,6 +19,8 @@ import (
 type Options struct {
 	// TrustLists turns off the guard: every list is applied at once.
 	TrustLists bool
+	// DropManagedFields asks the server to leave metadata.managedFields out of its answers.
+	DropManagedFields bool
 	// OnHeld is called for every list whose removals the guard holds back. It must not block.
 	OnHeld func(Held)
 	// OnFailure is called when a resource can no longer be listed or watched, when the cause changes, and, with an empty
@@ -50,7 +52,7 @@ func New(config *rest.Config, nodeName string, options Options) (*Source, error)
 		options.backoff = defaultBackoff()
 	}
 	all := resources(nodeName)
-	clients, err := newClients(config, all)
+	clients, err := newClients(config, all, options.DropManagedFields)
 	if err != nil {
 		return nil, err
 	}
