@@ -51,7 +51,7 @@ func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node st
 	if err != nil {
 		return nil, err
 	}
-	watched.TrustLists, watched.DropManagedFields = !opts.relistGuard, opts.gates.ManagedFieldsOptOutClient
+	watched.TrustLists, watched.DropManagedFields, watched.LogVersion = !opts.relistGuard, opts.gates.ManagedFieldsOptOutClient, true
 	api, err := apiserver.New(client, node, watched)
 	if err != nil {
 		return nil, err

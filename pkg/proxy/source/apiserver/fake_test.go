@@ -49,6 +49,8 @@ type fakeAPI struct {
 	mediaType string // the only one that the server supports, if not empty
 	noStreams bool
 	noCIDRs   bool
+	release   string                               // of /version, which is forbidden if it is empty
+	hangs     bool                                 // it does not answer /version
 	drops     bool                                 // it leaves managedFields out if asked to
 	pageLimit int                                  // maximum length of a page; 0 is no limit
 	refuse    func(r *http.Request) *metav1.Status // returns an error to answer with, or nil
@@ -213,6 +215,10 @@ func mustName(object any) cache.ObjectName {
 
 // ServeHTTP answers GET /api/v1/services and the like.
 func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/version" {
+		f.serveVersion(w, r)
+		return
+	}
 	resource := path.Base(r.URL.Path)
 	query := r.URL.Query()
 	streaming := query.Get("sendInitialEvents") == "true"
@@ -243,6 +249,21 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f.serveList(w, r, media, resource, epoch)
+}
+
+// serveVersion answers GET /version.
+func (f *fakeAPI) serveVersion(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	f.requests = append(f.requests, "version")
+	f.mu.Unlock()
+	if f.hangs {
+		<-r.Context().Done()
+	}
+	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+	if f.release == "" {
+		w.WriteHeader(http.StatusForbidden)
+	}
+	fmt.Fprintf(w, `{"major": "1", "minor": "?", "gitVersion": %q}`, f.release)
 }
 
 // lockIn locks for a request of that epoch. If the epoch is over, it aborts the connection: the request has been counted,

@@ -21,6 +21,8 @@ type Options struct {
 	TrustLists bool
 	// DropManagedFields asks the server to leave metadata.managedFields out of its answers.
 	DropManagedFields bool
+	// LogVersion logs that the server's version is not supported, after the first lists.
+	LogVersion bool
 	// OnHeld is called for every list whose removals the guard holds back. It must not block.
 	OnHeld func(Held)
 	// OnFailure is called when a resource can no longer be listed or watched, when the cause changes, and, with an empty
@@ -84,6 +86,9 @@ func (s *Source) Run(ctx context.Context, b *cluster.Builder) error {
 		}
 	}
 	close(s.complete)
+	if s.options.LogVersion {
+		s.logVersion(ctx)
+	}
 	// Do not wait for the reflectors: one that waits before a retry may take ten seconds to stop. Their stores
 	// ignore everything now.
 	<-ctx.Done()
