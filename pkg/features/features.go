@@ -28,6 +28,10 @@ const (
 	// KubeProxyNFTablesLocalhostNodePorts serves TCP NodePorts on loopback addresses in nftables mode if
 	// nodePortAddresses contains a loopback range.
 	KubeProxyNFTablesLocalhostNodePorts featuregate.Feature = "KubeProxyNFTablesLocalhostNodePorts"
+
+	// ManagedFieldsOptOutClient asks the API server to leave metadata.managedFields out of its answers. It has the name of
+	// KEP-5958 for clients; the server's gate is ManagedFieldsOptOut.
+	ManagedFieldsOptOutClient featuregate.Feature = "ManagedFieldsOptOutClient"
 )
 
 // Gates holds the values of the gates that this program reads. Gates of component-base's packages are read there.
@@ -35,6 +39,7 @@ type Gates struct {
 	AllowServiceExternalIPs             bool
 	DisableNodeKubeProxyVersion         bool
 	KubeProxyNFTablesLocalhostNodePorts bool
+	ManagedFieldsOptOutClient           bool
 
 	// ComponentStatusz and ComponentFlagz serve /statusz and /flagz.
 	ComponentStatusz bool
@@ -115,6 +120,7 @@ func read(gate featuregate.FeatureGate) Gates {
 		AllowServiceExternalIPs:             gate.Enabled(AllowServiceExternalIPs),
 		DisableNodeKubeProxyVersion:         gate.Enabled(DisableNodeKubeProxyVersion),
 		KubeProxyNFTablesLocalhostNodePorts: gate.Enabled(KubeProxyNFTablesLocalhostNodePorts),
+		ManagedFieldsOptOutClient:           gate.Enabled(ManagedFieldsOptOutClient),
 		ComponentStatusz:                    gate.Enabled(zpagesfeatures.ComponentStatusz),
 		ComponentFlagz:                      gate.Enabled(zpagesfeatures.ComponentFlagz),
 	}

@@ -69,6 +69,15 @@ func table() []row {
 		},
 		{name: logsapi.LoggingAlphaOptions, effect: "Allows alpha logging options: split streams and their buffer size.", end: mayChange},
 		{name: logsapi.LoggingBetaOptions, effect: "Allows beta logging options: format json.", end: becomesDefault},
+		{
+			name: ManagedFieldsOptOutClient,
+			specs: featuregate.VersionedSpecs{
+				{Version: version.MajorMinor(1, 37), Default: false, PreRelease: featuregate.Alpha},
+			},
+			effect: "Asks the API server to leave metadata.managedFields, which the proxy does not read, out of the objects that it sends " +
+				"(KEP-5958, the server's gate ManagedFieldsOptOut, planned for 1.38). Other servers send whole objects, as without the gate.",
+			end: mayChange,
+		},
 		{name: metricsfeatures.NativeHistograms, effect: "Also exposes histograms in Prometheus' native format.", end: becomesDefault},
 	}
 }

@@ -127,6 +127,9 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w := &world{t: t, lab: lab, cluster: cluster, client: cluster.Client, binary: binary}
+	server, err := cluster.Client.Discovery().ServerVersion()
+	w.must(err)
+	t.Log("the API server is", server.GitVersion)
 	w.createNode()
 	return w
 }

@@ -51,7 +51,7 @@ func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node st
 	if err != nil {
 		return nil, err
 	}
-	watched.TrustLists = !opts.relistGuard
+	watched.TrustLists, watched.DropManagedFields, watched.LogVersion = !opts.relistGuard, opts.gates.ManagedFieldsOptOutClient, true
 	api, err := apiserver.New(client, node, watched)
 	if err != nil {
 		return nil, err

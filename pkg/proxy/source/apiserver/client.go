@@ -30,8 +30,8 @@ func newScheme() *runtime.Scheme {
 	)
 }
 
-// newClients returns clients for the resources.
-func newClients(config *rest.Config, resources []*resource) (apiclient.Clients, error) {
+// newClients returns clients for the resources, which ask for objects without managedFields if drop is set.
+func newClients(config *rest.Config, resources []*resource, drop bool) (apiclient.Clients, error) {
 	scheme := newScheme()
 	codecs, err := newLean(serializer.NewCodecFactory(scheme).WithoutConversion(), scheme, resources)
 	if err != nil {
@@ -39,6 +39,9 @@ func newClients(config *rest.Config, resources []*resource) (apiclient.Clients, 
 	}
 	config = rest.CopyConfig(config)
 	config.ContentType, config.AcceptContentTypes = apiclient.Protobuf, apiclient.ProtoOrJSON
+	if drop {
+		config.Wrap(func(transport http.RoundTripper) http.RoundTripper { return &optOut{RoundTripper: transport} })
+	}
 	config.Wrap(func(transport http.RoundTripper) http.RoundTripper { return metered{transport} })
 	config.Dial = dialer(config.Dial)
 	var versions []schema.GroupVersion

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"fmt"
 	"maps"
+	"mime"
 	"net/http"
 	"net/http/httptest"
 	"path"
@@ -48,11 +49,15 @@ type fakeAPI struct {
 	mediaType string // the only one that the server supports, if not empty
 	noStreams bool
 	noCIDRs   bool
+	release   string                               // of /version, which is forbidden if it is empty
+	hangs     bool                                 // it does not answer /version
+	drops     bool                                 // it leaves managedFields out if asked to
 	pageLimit int                                  // maximum length of a page; 0 is no limit
 	refuse    func(r *http.Request) *metav1.Status // returns an error to answer with, or nil
 	lastQuery map[string]map[string]string         // selectors and media types, by resource
 	breakOff  map[string]int                       // how many of the next streams of a resource end after the first object
 	late      []change                             // events in a streamed list, after its objects
+	managed   int                                  // objects that were sent with managedFields
 }
 
 // change is an event of a watch.
@@ -210,6 +215,10 @@ func mustName(object any) cache.ObjectName {
 
 // ServeHTTP answers GET /api/v1/services and the like.
 func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path == "/version" {
+		f.serveVersion(w, r)
+		return
+	}
 	resource := path.Base(r.URL.Path)
 	query := r.URL.Query()
 	streaming := query.Get("sendInitialEvents") == "true"
@@ -240,6 +249,21 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f.serveList(w, r, media, resource, epoch)
+}
+
+// serveVersion answers GET /version.
+func (f *fakeAPI) serveVersion(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	f.requests = append(f.requests, "version")
+	f.mu.Unlock()
+	if f.hangs {
+		<-r.Context().Done()
+	}
+	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
+	if f.release == "" {
+		w.WriteHeader(http.StatusForbidden)
+	}
+	fmt.Fprintf(w, `{"major": "1", "minor": "?", "gitVersion": %q}`, f.release)
 }
 
 // lockIn locks for a request of that epoch. If the epoch is over, it aborts the connection: the request has been counted,
@@ -314,7 +338,7 @@ func (f *fakeAPI) serveList(w http.ResponseWriter, r *http.Request, media runtim
 			of.Continue = mustName(page[limit-1]).String()
 			break
 		}
-		page = append(page, f.objects[resource][name])
+		page = append(page, f.sent(r, f.objects[resource][name]))
 	}
 	list, version := listOf(resource)
 	if err := meta.SetList(list, page); err != nil {
@@ -328,6 +352,27 @@ func (f *fakeAPI) serveList(w http.ResponseWriter, r *http.Request, media runtim
 	accessor.SetContinue(of.Continue)
 	w.Header().Set("Content-Type", media.MediaType)
 	f.write(w, media.Serializer, list, version)
+}
+
+// sent returns an object as an answer contains it.
+func (f *fakeAPI) sent(r *http.Request, object runtime.Object) runtime.Object {
+	accessor, err := meta.Accessor(object)
+	if err != nil {
+		panic(err)
+	}
+	first, _, _ := strings.Cut(r.Header.Get("Accept"), ",")
+	_, parameters, err := mime.ParseMediaType(first)
+	switch {
+	case err != nil:
+		panic(err)
+	case len(accessor.GetManagedFields()) == 0:
+	case f.drops && parameters["drop"] == "metadata.managedFields":
+		object = object.DeepCopyObject()
+		object.(metav1.Object).SetManagedFields(nil)
+	default:
+		f.managed++
+	}
+	return object
 }
 
 func listOf(resource string) (runtime.Object, schema.GroupVersion) {
@@ -351,7 +396,7 @@ func (f *fakeAPI) serveWatch(w http.ResponseWriter, r *http.Request, media runti
 	frames := f.codecs.EncoderForVersion(media.StreamSerializer.Serializer, schema.GroupVersion{Version: "v1"})
 	to := media.StreamSerializer.NewFrameWriter(w)
 	send := func(kind watch.EventType, object runtime.Object) {
-		raw, err := runtime.Encode(f.codecs.EncoderForVersion(media.Serializer, version), object)
+		raw, err := runtime.Encode(f.codecs.EncoderForVersion(media.Serializer, version), f.sent(r, object))
 		if err != nil {
 			panic(err)
 		}

@@ -19,6 +19,10 @@ import (
 type Options struct {
 	// TrustLists turns off the guard: every list is applied at once.
 	TrustLists bool
+	// DropManagedFields asks the server to leave metadata.managedFields out of its answers.
+	DropManagedFields bool
+	// LogVersion logs that the server's version is not supported, after the first lists.
+	LogVersion bool
 	// OnHeld is called for every list whose removals the guard holds back. It must not block.
 	OnHeld func(Held)
 	// OnFailure is called when a resource can no longer be listed or watched, when the cause changes, and, with an empty
@@ -50,7 +54,7 @@ func New(config *rest.Config, nodeName string, options Options) (*Source, error)
 		options.backoff = defaultBackoff()
 	}
 	all := resources(nodeName)
-	clients, err := newClients(config, all)
+	clients, err := newClients(config, all, options.DropManagedFields)
 	if err != nil {
 		return nil, err
 	}
@@ -82,6 +86,9 @@ func (s *Source) Run(ctx context.Context, b *cluster.Builder) error {
 		}
 	}
 	close(s.complete)
+	if s.options.LogVersion {
+		s.logVersion(ctx)
+	}
 	// Do not wait for the reflectors: one that waits before a retry may take ten seconds to stop. Their stores
 	// ignore everything now.
 	<-ctx.Done()
