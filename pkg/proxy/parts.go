@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -9,9 +10,15 @@ import (
 
 const (
 	// partShare is the share of a core that parts of expensive changes may use in the long run, maxPartCredit what they may use
-	// at once. Together they bound what parts use in any minute: 2 s + 20 % of 60 s is 14 s, less than a quarter of a core.
-	partShare     = 0.2
+	// at once. Together they bound what parts use in any minute: 2 s + 15 % of 60 s is 11 s, less than a quarter of a core also with the
+	// early syncs of others (see maxCredit).
+	partShare     = 0.15
 	maxPartCredit = 2 * time.Second
+	// restPerLate is how long a part rests for the time in which it made a change of others, which arrived then, take longer than
+	// promptly, because a sync takes so long by itself: it is half of a hundredth of all time. It rests for maxPartRest at most.
+	restPerLate = 200
+	promptly    = time.Second
+	maxPartRest = 2 * time.Minute
 	// firstPart is the size of the first part, in elements of plan.Limit. The next ones follow from the time that it takes,
 	// between minPart, because every sync has costs of its own, and maxPart.
 	firstPart, minPart, maxPart = 4096, 512, 32768
@@ -85,12 +92,14 @@ func (p *parts) record(s *Sync, limit *plan.Limit, before *plan.Plan) {
 	took := s.Finished.Sub(s.Started)
 	if p.included = limit != nil && limit.Part > 0 && before.Waits()+s.Plan.Waits() > 0; !p.included {
 		if limit != nil && s.Err() == nil && s.wrote() {
+			p.base = cmp.Or(p.base, took)
 			p.base += (took - p.base) / 4
 		}
 		return
 	}
 	aim := max(p.time, p.base)
-	cost := s.Cost
+	rest := min(restPerLate*min(s.Cost, s.Cost+p.base-promptly), maxPartRest)
+	cost := max(s.Cost, time.Duration(partShare*float64(rest)))
 	if s.read() { // the part did not cause that
 		cost = min(cost, aim)
 	}

@@ -287,7 +287,8 @@ func (p *Proxy) sync(ctx context.Context) (again time.Duration) {
 	}
 	s.Results = p.Backend.Sync(ctx, s.Plan)
 	s.Finished, s.Cost = time.Now(), spent()
-	if p.parts.record(s, limit, p.plan); !p.parts.included || s.Err() != nil {
+	p.parts.record(s, limit, p.plan)
+	if first := p.plan == nil; s.Err() != nil || !first && !p.parts.included { // a first sync's cost is not that of a change
 		p.pace.record(s)
 	}
 	p.plan = s.Plan

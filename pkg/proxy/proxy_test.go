@@ -148,18 +148,19 @@ func TestFirstChangeAfterQuietIsImmediate(t *testing.T) {
 func TestCoalesces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := started(t, func(r *run) { r.backend.costs = 10 * time.Second })
+		r.change()
 		for range 9 {
 			r.pass(100 * time.Millisecond)
 			r.change()
 		}
-		r.wantSyncs("within the minimum period", 0)
+		r.wantSyncs("within the minimum period", 0, 0)
 		r.pass(100 * time.Millisecond)
-		r.wantSyncs("after it", 0, time.Second)
-		if n := r.services(1); n != 9 {
-			t.Errorf("the second plan has %d Services, want 9", n)
+		r.wantSyncs("after it", 0, 0, time.Second)
+		if n := r.services(2); n != 10 {
+			t.Errorf("the third plan has %d Services, want 10", n)
 		}
 		r.pass(time.Hour)
-		r.wantSyncs("an hour later", 0, time.Second)
+		r.wantSyncs("an hour later", 0, 0, time.Second)
 	})
 }
 
@@ -173,12 +174,12 @@ func TestPace(t *testing.T) {
 		syncs int
 		gap   time.Duration
 	}{
-		{"syncs that cost much keep the minimum period", time.Second, 0, 10 * time.Second, 11, time.Second},
+		{"syncs that cost much keep the minimum period", time.Second, 0, 10 * time.Second, 12, time.Second},
 		{"a minimum period of 0 never holds back", 0, 50 * time.Millisecond, 10 * time.Second, 101, 100 * time.Millisecond},
 		{"syncs that cost little are free", time.Second, 50 * time.Millisecond, 2 * time.Millisecond, 101, 100 * time.Millisecond},
 		{"credit of 1 s pays for 50 changes", time.Second, 50 * time.Millisecond, 10 * time.Millisecond, 101, 100 * time.Millisecond},
-		// 1 s of credit, and what is earned meanwhile, pays for 21 syncs. Then one is due every second.
-		{"credit comes to an end", time.Second, 0, 50 * time.Millisecond, 30, time.Second},
+		// 1 s of credit, and what is earned meanwhile, pays for 21 syncs after the first one. Then one is due every second.
+		{"credit comes to an end", time.Second, 0, 50 * time.Millisecond, 31, time.Second},
 		{"and is not held back longer than that", 200 * time.Millisecond, 0, 50 * time.Millisecond, 79, 200 * time.Millisecond},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -209,14 +210,14 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// TestChangeDuringSync is taken by the next one.
+// TestChangeDuringSync is taken by the next one, which does not pay for the first one.
 func TestChangeDuringSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := started(t, func(r *run) { r.backend.takes, r.backend.costs = 400*time.Millisecond, 10*time.Second })
 		r.pass(100 * time.Millisecond)
 		r.change()
 		r.pass(time.Hour)
-		r.wantSyncs("an hour later", 0, 1400*time.Millisecond)
+		r.wantSyncs("an hour later", 0, 400*time.Millisecond)
 		if n := r.services(1); n != 1 {
 			t.Errorf("the second plan has %d Services, want 1", n)
 		}
@@ -346,17 +347,19 @@ func TestObserversAreTold(t *testing.T) {
 		r := started(t, func(r *run) {
 			r.backend.takes, r.backend.costs, r.backend.result = 10*time.Millisecond, 10*time.Second, backend.Result{Rules: 1}
 		})
-		r.pass(510 * time.Millisecond)
+		r.pass(10 * time.Millisecond)
+		r.change()
+		r.pass(500 * time.Millisecond)
 		r.change()
 		r.change()
 		r.pass(time.Hour)
-		if diff := cmp.Diff([]time.Time{r.began.Add(510 * time.Millisecond)}, r.observer.queued); diff != "" {
+		if diff := cmp.Diff([]time.Time{r.began.Add(10 * time.Millisecond), r.began.Add(510 * time.Millisecond)}, r.observer.queued); diff != "" {
 			t.Errorf("queued (-want +got):\n%s", diff)
 		}
-		s := r.observer.synced[1]
+		s := r.observer.synced[2]
 		got := []time.Duration{s.Started.Sub(r.began), s.Finished.Sub(r.began)}
-		if diff := cmp.Diff([]time.Duration{1010 * time.Millisecond, 1020 * time.Millisecond}, got); diff != "" {
-			t.Errorf("start and end of the second sync (-want +got):\n%s", diff)
+		if diff := cmp.Diff([]time.Duration{1020 * time.Millisecond, 1030 * time.Millisecond}, got); diff != "" {
+			t.Errorf("start and end of the third sync (-want +got):\n%s", diff)
 		}
 		if len(s.Results) != 2 || s.Results[1].Rules != 1 {
 			t.Errorf("results: %+v", s.Results)

@@ -437,6 +437,17 @@ func TestContested(t *testing.T) {
 	f.expect("serviceproxy_contested_frontends 4")
 }
 
+// TestDelayed checks the number of Services whose change is delayed, until it is no longer.
+func TestDelayed(t *testing.T) {
+	f := newFixture(t)
+	for _, delayed := range []int{0, 2, 0} {
+		s := &proxy.Sync{After: f.snapshot(), Results: []backend.Result{wrote(cluster.IPv4)}, Finished: start, Delayed: make([]proxy.Delay, delayed)}
+		s.Plan = plan.Compute(s.After, f.options, nil)
+		f.Synced(f.history.Add(s))
+		f.expect(fmt.Sprint("serviceproxy_services_delayed ", delayed))
+	}
+}
+
 // TestTables checks the number of rules in each table, and the counters of full and partial failures.
 func TestTables(t *testing.T) {
 	f := newFixture(t)
