@@ -191,7 +191,9 @@ func (r *run) beside(b *table, pause, lasts time.Duration) (times []time.Duratio
 		times = append(times, time.Since(began))
 	}
 	r.end()
-	<-r.ended
+	if err := <-r.ended; err != nil {
+		r.t.Error(err)
+	}
 	slices.Sort(times)
 	return times
 }
