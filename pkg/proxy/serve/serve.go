@@ -11,6 +11,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"syscall"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -21,6 +22,9 @@ import (
 const (
 	// retryPeriod is the time between attempts to listen.
 	retryPeriod = 5 * time.Second
+	// handover is how long an address may be in use before that is reported: in a rolling update with surge the pod before has it until
+	// it ends, after this one is ready.
+	handover = time.Minute
 
 	readTimeout    = 10 * time.Second
 	maxHeaderBytes = 8 << 10
@@ -61,7 +65,8 @@ type Server struct {
 	Limit *Limit
 	// HardFail makes Run return an error if it cannot listen on the address. Otherwise it retries every 5 s.
 	HardFail bool
-	// Failed is called with the first error, and when the error changes. It may be nil.
+	// Failed is called with the first error, and when the error changes; without HardFail for an address in use only after a minute,
+	// because a proxy that hands over has it until then. It may be nil.
 	Failed func(error)
 }
 
@@ -82,18 +87,20 @@ func (s *Server) Run(ctx context.Context) error {
 
 // listen returns nil, nil if ctx ended before the address was available.
 func (s *Server) listen(ctx context.Context) (net.Listener, error) {
-	var failing logonce.Condition
+	var logged, reported logonce.Condition
+	began := time.Now()
 	for ctx.Err() == nil {
 		listener, err := (&net.ListenConfig{}).Listen(context.WithoutCancel(ctx), "tcp", s.Address)
 		if err == nil {
 			return listener, nil
 		}
 		err = fmt.Errorf("cannot serve %s on %s; free that address or configure another: %w", s.Name, s.Address, err)
-		if failing.Changed(err.Error()) {
+		if logged.Changed(err.Error()) {
 			klog.FromContext(ctx).Error(err, "Failed to listen", "hardFail", s.HardFail, "retryIn", retryPeriod)
-			if s.Failed != nil {
-				s.Failed(err)
-			}
+		}
+		mayEnd := !s.HardFail && errors.Is(err, syscall.EADDRINUSE) && time.Since(began) < handover
+		if s.Failed != nil && !mayEnd && reported.Changed(err.Error()) {
+			s.Failed(err)
 		}
 		if s.HardFail {
 			return nil, err

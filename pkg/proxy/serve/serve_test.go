@@ -70,7 +70,8 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// TestServerWaitsForItsAddress checks that listen retries until the address is free, and reports the failure once.
+// TestServerWaitsForItsAddress checks that listen retries until the address is free, and reports the failure once,
+// and not while a proxy before it may still end.
 func TestServerWaitsForItsAddress(t *testing.T) {
 	taken := taken(t)
 	address := taken.Addr().String()
@@ -79,6 +80,7 @@ func TestServerWaitsForItsAddress(t *testing.T) {
 		failures := make(chan error, 10)
 		server.Failed = func(err error) { failures <- err }
 		listening := make(chan net.Listener)
+		started := time.Now()
 		go func() {
 			listener, err := server.listen(t.Context())
 			if err != nil {
@@ -88,6 +90,9 @@ func TestServerWaitsForItsAddress(t *testing.T) {
 		}()
 		if err := <-failures; !strings.Contains(err.Error(), "cannot serve hello on "+address) {
 			t.Errorf("unclear error: %v", err)
+		}
+		if after := time.Since(started); after < handover {
+			t.Errorf("reported after %s, want %s at least", after, handover)
 		}
 		time.Sleep(10 * retryPeriod)
 		if err := taken.Close(); err != nil {
