@@ -14,3 +14,9 @@ func Encodes(family Family, r Rule) bool {
 	_, _, ok := (&encoder{family: family}).rule(nil, r)
 	return ok
 }
+
+// What the tests of this package and of its fake share.
+var (
+	OpenKernel = openKernel
+	In6        = in6
+)

@@ -40,8 +40,8 @@ type Socket interface {
 // waits for the one before. What a request costs counts as its caller's ([cputime.Measure]).
 type Conn struct {
 	Socket
-	closed bool
-	turn   chan struct{} // holds a value while a request runs
+	closed  bool
+	running chan struct{} // holds a value while a request runs
 }
 
 // Open opens a connection. It needs CAP_NET_ADMIN to write, and for most reading.
@@ -54,12 +54,12 @@ func Open() (*Conn, error) {
 }
 
 // New returns a connection over a socket, which it closes with itself.
-func New(s Socket) *Conn { return &Conn{Socket: s, turn: make(chan struct{}, 1)} }
+func New(s Socket) *Conn { return &Conn{Socket: s, running: make(chan struct{}, 1)} }
 
 // Close closes the socket, after a request that runs.
 func (c *Conn) Close() error {
-	c.turn <- struct{}{} // not while a request runs
-	defer func() { <-c.turn }()
+	c.running <- struct{}{} // not while a request runs
+	defer func() { <-c.running }()
 	if c.closed {
 		return nil
 	}
@@ -71,26 +71,26 @@ func (c *Conn) Close() error {
 // the caller: f must not touch what the caller uses after that.
 func (c *Conn) Do(ctx context.Context, f func() error) (finished bool, _ error) {
 	select {
-	case c.turn <- struct{}{}:
+	case c.running <- struct{}{}:
 	case <-ctx.Done():
 		return false, fmt.Errorf("the kernel is still busy with the previous request: %w", context.Cause(ctx))
 	}
 	if c.closed {
-		<-c.turn
+		<-c.running
 		return false, ErrClosed
 	}
 	if ctx.Err() != nil { // select chooses at random
-		<-c.turn
+		<-c.running
 		return false, fmt.Errorf("the request was not sent: %w", context.Cause(ctx))
 	}
 	if ctx.Done() == nil {
-		defer func() { <-c.turn }()
+		defer func() { <-c.running }()
 		return true, f()
 	}
 	done := make(chan error, 1)
 	go func() {
 		err := cputime.Count(ctx, f)
-		<-c.turn
+		<-c.running
 		done <- err
 	}()
 	select {

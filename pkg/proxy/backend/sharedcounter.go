@@ -44,7 +44,7 @@ func NewSharedCounter(counter ConnectionCounter) *SharedCounter {
 // contain counters of other routes; the caller must not modify it.
 func (s *SharedCounter) Connections(ctx context.Context, family cluster.Family, routes iter.Seq[*plan.Route], endpoints bool) (*Connections, error) {
 	asked := time.Now()
-	last, err := s.turn(ctx)
+	last, err := s.acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -73,8 +73,8 @@ func (s *SharedCounter) Connections(ctx context.Context, family cluster.Family, 
 // Counts implements [ConnectionCounter].
 func (s *SharedCounter) Counts(family cluster.Family) Counting { return s.counter.Counts(family) }
 
-// turn waits until no other call reads.
-func (s *SharedCounter) turn(ctx context.Context) (map[cluster.Family]*reading, error) {
+// acquire waits until no other call reads.
+func (s *SharedCounter) acquire(ctx context.Context) (map[cluster.Family]*reading, error) {
 	s.waiting.Add(1)
 	defer s.waiting.Add(-1)
 	select {

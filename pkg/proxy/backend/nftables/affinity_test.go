@@ -50,7 +50,7 @@ func clientElement(f *family, pool poolID, client int, endpoint netip.AddrPort) 
 	}
 	e := member(pool, endpoint)
 	e.frontend = plan.Frontend{Addr: source}
-	return f.schema.clients(pool).encode(&e, new(space))
+	return f.schema.clients(pool).encode(&e, new(buffer))
 }
 
 // clients returns the content of an affinity map: the endpoint of each client.
@@ -61,7 +61,7 @@ func clients(t *testing.T, f *family, pool poolID) map[string]netip.AddrPort {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := f.schema.clients(pool).decode(&raw, new(space))
+		e, err := f.schema.clients(pool).decode(&raw, new(buffer))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,7 +18,7 @@ type applier struct {
 	schema *schema
 	chains *writer
 	patch  *patch
-	space  *space
+	buffer *buffer
 	// forgetting is the family's.
 	forgetting *forgetting
 	// fingerprinted reports that the table's fingerprint was taken.
@@ -26,7 +26,7 @@ type applier struct {
 }
 
 // put writes the additions of the patch, in transactions that each leave a correct dataplane: chains and elements are
-// complete before anything leads to them. tidyUp removes what they replace.
+// complete before anything leads to them. removeUnused removes what they replace.
 func (a *applier) put() error {
 	if err := a.take(a.prepare, a.change); err != nil {
 		return a.patch.refused(err)
@@ -34,8 +34,10 @@ func (a *applier) put() error {
 	return a.take(a.hook)
 }
 
-// tidyUp removes what the patch and packets no longer use, and takes the fingerprint of the result.
-func (a *applier) tidyUp() error { return a.take(a.settle, a.tidy, a.forget, a.fingerprint) }
+// removeUnused removes what the patch and packets no longer use, and takes the fingerprint of the result.
+func (a *applier) removeUnused() error {
+	return a.take(a.settle, a.removeUnreachable, a.forget, a.fingerprint)
+}
 
 func (a *applier) take(steps ...func() error) error {
 	if a.patch.empty() {
@@ -89,7 +91,7 @@ func (a *applier) shrink(sticky []poolID) error {
 					return err
 				}
 			}
-			e := a.schema.clients(pool).encode(&client, a.space)
+			e := a.schema.clients(pool).encode(&client, a.buffer)
 			a.batch.Ensure(pool.clients(), &e)
 			a.batch.Delete(pool.clients(), e.Key)
 		}
@@ -199,7 +201,7 @@ func (a *applier) remove(strays []stray) error {
 
 // operate adds one operation to the batch.
 func (a *applier) operate(o *op) {
-	e := o.set.encode(&o.element, a.space)
+	e := o.set.encode(&o.element, a.buffer)
 	if o.verb != add {
 		a.batch.Delete(o.set.name, e.Key)
 	}
@@ -234,7 +236,7 @@ func (a *applier) hook() error {
 	return a.run(tx)
 }
 
-// settle waits for packets that still use what tidy and forget remove.
+// settle waits for packets that still use what removeUnreachable and forget remove.
 func (a *applier) settle() error {
 	if p := a.patch; len(p.delChains)+len(p.forget) == 0 && p.leftovers.none() {
 		return nil
@@ -245,9 +247,9 @@ func (a *applier) settle() error {
 // maxDestroyed is how many ports' affinity maps are deleted in one transaction, so that it fits a socket of a user namespace.
 const maxDestroyed = 250
 
-// tidy removes what nothing leads to any more. Leftovers are emptied first, because they may lead to chains that are to be
+// removeUnreachable removes what nothing leads to any more. Leftovers are emptied first, because they may lead to chains that are to be
 // deleted, and deleted last, because these may look them up.
-func (a *applier) tidy() error {
+func (a *applier) removeUnreachable() error {
 	tx, left := a.table.NewTransaction(), a.patch.leftovers
 	for _, name := range left.chains {
 		tx.Add(&knftables.Chain{Name: name}) // hook may have deleted it already

@@ -101,7 +101,7 @@ type syncPass struct {
 func (f *family) Begin(ctx context.Context, p *plan.Plan, touched keeper.Touched) keeper.Pass {
 	s := &syncPass{of: f, result: backend.Result{Family: f.schema.family, Read: f.have == nil}}
 	s.forgetting = &f.forgetting
-	s.output, s.schema, s.space = output{ctx: ctx, table: f.table, batch: f.batch}, f.schema, newSpace()
+	s.output, s.schema, s.buffer = output{ctx: ctx, table: f.table, batch: f.batch}, f.schema, newBuffer()
 	have, found := f.have, f.found
 	f.have, f.found = nil, nil // have is replaced on success
 	if !touched.Empty() {
@@ -143,7 +143,7 @@ func (s *syncPass) Size() (n int) {
 func (s *syncPass) Put() { s.do(s.put) }
 
 // Finish implements [keeper.Pass]: it removes what is no longer used.
-func (s *syncPass) Finish() { s.do(s.tidyUp) }
+func (s *syncPass) Finish() { s.do(s.removeUnused) }
 
 // Transactions implements [keeper.Pass]. One that fails may still be made later, and is then another program's.
 func (s *syncPass) Transactions() (n int, certain bool) { return int(s.transactions), true }

@@ -64,7 +64,7 @@ func BenchmarkEncode(b *testing.B) {
 	schema := newSchema(cluster.IPv4, 0)
 	eachSize(b, func(b *testing.B, c *clusters.Sized) {
 		want := render(c.Last, testOptions, nothing(schema))
-		var in, out space
+		var in, out buffer
 		var e element
 		for b.Loop() {
 			var set *set

@@ -42,7 +42,7 @@ func connections(ctx context.Context, table nft.Table, s *schema, routes iter.Se
 	for route := range routes {
 		planned[route.Frontend] = route
 	}
-	var in space
+	var in buffer
 	for _, set := range s.sets {
 		slots := set.cells != nil && set.cells.slots != nil && len(set.value) > 0
 		if !set.counts || set.phase == phaseGuards || slots && !endpoints {
@@ -95,7 +95,7 @@ func (s *set) read(ctx context.Context, table nft.Table, routes map[plan.Fronten
 // keysOf yields the keys of the elements that routes may have in the set, each valid until the next.
 func (s *set) keysOf(routes map[plan.Frontend]*plan.Route) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		var in space
+		var in buffer
 		for frontend, route := range routes {
 			if frontend.IsNodePort() != s.nodePort {
 				continue

@@ -201,7 +201,7 @@ func (p *part) add(o nf.Object) {
 	case poolMembers:
 		one.pools = taken(&p.pools, p.of.pools, e.pool())
 	}
-	var in space
+	var in buffer
 	for set, e := range p.schema.elements(&one) {
 		p.addKey(set, string(set.encode(&e, &in).Key))
 	}
@@ -249,7 +249,7 @@ func (f *family) beginAudit(later keeper.Later) *audit {
 		if a.err != nil {
 			return
 		}
-		found, in := r.state(should), newSpace()
+		found, in := r.state(should), newBuffer()
 		for _, c := range [][2]*content{{should, &found.holds.content}, {&found.holds.content, should}} {
 			for set, e := range s.only(c[0], c[1]) {
 				a.differ = append(a.differ, nf.Object{Kind: nf.ElementObject, Name: set.name, Key: string(set.encode(&e, in).Key)})

@@ -107,7 +107,7 @@ func TestReadingFails(t *testing.T) {
 
 // slotKey returns the key of a slot of a cluster IP.
 func slotKey(b *Backend, frontend plan.Frontend, slot uint32) []byte {
-	return b.families[0].schema.named(mapEndpoints).encode(&element{frontend: frontend, slot: slot}, new(space)).Key
+	return b.families[0].schema.named(mapEndpoints).encode(&element{frontend: frontend, slot: slot}, new(buffer)).Key
 }
 
 // replaceEndpoint replaces the endpoint of a slot externally.

@@ -89,7 +89,7 @@ func (s *search) part(o *output, schema *schema, holds *content, left int) (used
 
 // read searches the map, and returns the number of its clients.
 func (s *search) read(o *output, clients *set, holds *content) (count int, _ error) {
-	var in space
+	var in buffer
 	for raw, err := range o.table.Elements(o.ctx, clients.name) {
 		if err != nil {
 			return count, err
@@ -108,7 +108,7 @@ func (s *search) read(o *output, clients *set, holds *content) (count int, _ err
 
 // remove deletes clients, except those whose endpoint has come back.
 func (s *search) remove(o *output, clients *set, holds *content, gone []nft.Element) error {
-	var in space
+	var in buffer
 	o.batch.Reset()
 	for i := range gone {
 		e, err := clients.decode(&gone[i], &in)

@@ -81,7 +81,7 @@ func holds(t *testing.T, b *Backend, p *plan.Plan) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if e, err := clients.decode(&raw, new(space)); err != nil || !want.remembers(pool, e.endpoint()) {
+				if e, err := clients.decode(&raw, new(buffer)); err != nil || !want.remembers(pool, e.endpoint()) {
 					t.Fatalf("%s: %s sends a client to %s, which its pool %x does not have (%v)", f.schema.family, clients.name, e.endpoint(),
 						uint64(pool), err)
 				}

@@ -31,7 +31,7 @@ func TestKernelPicksAreUniform(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e, err := f.schema.named(mapEndpoints).decode(&raw, new(space))
+			e, err := f.schema.named(mapEndpoints).decode(&raw, new(buffer))
 			if err != nil {
 				t.Fatal(err)
 			}

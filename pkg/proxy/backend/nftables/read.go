@@ -176,7 +176,7 @@ func (r *reader) elements(s knownSet) error {
 // slotKeys yields the keys of the slots that the verdicts refer to. Each is valid until the next.
 func (r *reader) slotKeys(s *set) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		in := newSpace()
+		in := newBuffer()
 		var at element
 		for frontend, e := range r.entries {
 			if frontend.IsNodePort() != s.nodePort {
@@ -194,7 +194,7 @@ func (r *reader) slotKeys(s *set) iter.Seq[[]byte] {
 
 // take adds the elements of a set to the content, and returns their number. Elements that cannot be decoded are strays.
 func (r *reader) take(s *set, elements iter.Seq2[nft.Element, error]) (count int, _ error) {
-	in := newSpace()
+	in := newBuffer()
 	for raw, err := range elements {
 		if err != nil {
 			return count, err

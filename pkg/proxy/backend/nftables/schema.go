@@ -231,8 +231,8 @@ func (s *set) lines() []string {
 // title names the set with its kind.
 func (s *set) title() string { return s.lines()[0] }
 
-// space is reusable memory for encoding and decoding elements. There may be a quarter of a million of them.
-type space struct {
+// buffer is reusable memory for encoding and decoding elements. There may be a quarter of a million of them.
+type buffer struct {
 	key, value []byte
 	decoded    element
 	// names and targets are those of the chains so far, because many elements lead to one; nil if nothing is remembered.
@@ -240,11 +240,11 @@ type space struct {
 	targets map[string]target
 }
 
-// newSpace returns a space for many elements.
-func newSpace() *space { return &space{names: map[target]string{}, targets: map[string]target{}} }
+// newBuffer returns a buffer for many elements.
+func newBuffer() *buffer { return &buffer{names: map[target]string{}, targets: map[string]target{}} }
 
 // name returns the name of a chain.
-func (in *space) name(t target) string {
+func (in *buffer) name(t target) string {
 	name, known := in.names[t]
 	if !known {
 		name = t.name()
@@ -254,7 +254,7 @@ func (in *space) name(t target) string {
 }
 
 // target returns the chain of a name.
-func (in *space) target(name string) (t target, err error) {
+func (in *buffer) target(name string) (t target, err error) {
 	t, known := in.targets[name]
 	if !known {
 		if t, err = parseTarget(name); err == nil {
@@ -264,14 +264,14 @@ func (in *space) target(name string) (t target, err error) {
 	return t, err
 }
 
-func (in *space) remember(t target, name string) {
+func (in *buffer) remember(t target, name string) {
 	if in.names != nil {
 		in.names[t], in.targets[name] = name, t
 	}
 }
 
-// encode returns the kernel's element, which is valid until the space is used again.
-func (s *set) encode(e *element, in *space) nft.Element {
+// encode returns the kernel's element, which is valid until the buffer is used again.
+func (s *set) encode(e *element, in *buffer) nft.Element {
 	in.key, in.value = in.key[:0], in.value[:0]
 	for i := range s.key {
 		in.key = s.key[i].encode(in.key, e)
@@ -286,9 +286,9 @@ func (s *set) encode(e *element, in *space) nft.Element {
 	return encoded
 }
 
-// decode decodes an element from the kernel; the result is valid until the space is used again. It fails for elements
+// decode decodes an element from the kernel; the result is valid until the buffer is used again. It fails for elements
 // that this proxy does not write.
-func (s *set) decode(raw *nft.Element, in *space) (e *element, err error) {
+func (s *set) decode(raw *nft.Element, in *buffer) (e *element, err error) {
 	in.decoded = element{comment: raw.Comment}
 	e = &in.decoded
 	if s.nodePort {

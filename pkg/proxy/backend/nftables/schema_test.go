@@ -43,15 +43,15 @@ func TestEverySetDecodes(t *testing.T) {
 				if of != set {
 					continue
 				}
-				raw := set.encode(&e, new(space))
-				if got, err := set.decode(&raw, new(space)); err != nil || *got != e {
+				raw := set.encode(&e, new(buffer))
+				if got, err := set.decode(&raw, new(buffer)); err != nil || *got != e {
 					t.Fatalf("%s, %s: %+v parsed as %+v, %v", f.schema.family, set.name, e, got, err)
 				}
 				long, short := raw, raw
 				long.Key = slices.Concat(raw.Key, []byte{0, 0, 0, 0})
 				short.Key = raw.Key[:len(raw.Key)-4]
 				for _, other := range []nft.Element{long, short} {
-					if got, err := set.decode(&other, new(space)); err == nil {
+					if got, err := set.decode(&other, new(buffer)); err == nil {
 						t.Fatalf("%s, %s: key %x parsed as %+v", f.schema.family, set.name, other.Key, got)
 					}
 				}

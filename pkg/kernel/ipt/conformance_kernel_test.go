@@ -1,4 +1,4 @@
-package ipttest
+package ipt_test
 
 import (
 	"context"
@@ -13,32 +13,14 @@ import (
 	"testing"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
-	"github.com/seed-11a05479/kube-proxy/test/netns"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt/ipttest"
 )
-
-func TestMain(m *testing.M) { netns.Main(m) }
-
-// openKernel opens tables in a new namespace.
-func openKernel(t testing.TB, family ipt.Family, variant ipt.Variant) ipt.Tables {
-	t.Helper()
-	netns.Enter(t, "iptables-nft", "iptables-legacy", "ip")
-	tables, err := ipt.Open(context.Background(), family, variant)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := tables.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return tables
-}
 
 // everyKernel runs a test on the kernel's tables of each variant and family.
 func everyKernel(t *testing.T, test func(t *testing.T, tables ipt.Tables)) {
 	for _, variant := range []ipt.Variant{ipt.NFT, ipt.Legacy} {
 		for _, family := range []ipt.Family{ipt.IPv4, ipt.IPv6} {
-			t.Run(fmt.Sprint(variant, family), func(t *testing.T) { test(t, openKernel(t, family, variant)) })
+			t.Run(fmt.Sprint(variant, family), func(t *testing.T) { test(t, ipt.OpenKernel(t, family, variant)) })
 		}
 	}
 }
@@ -76,12 +58,6 @@ var conformance = []struct {
 	{"chains are deleted before those they jump to", "*nat\n:A - [0:0]\n:B - [0:0]\n-X A\n-X B\nCOMMIT\n", false},
 }
 
-// in6 rewrites an input for IPv6.
-func in6(input string) string {
-	return strings.NewReplacer("10.0.0.1:80", "[fd00::1]:80", "10.0.0.0/8", "fd00::/8", "10.0.0.300/32", "fd00::10000/128", "0.0.0.5/0.0.0.15", "::5/::f",
-		"255.255.255.255", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", "127.0.0.0/8", "::1/128", "icmp-port", "icmp6-port").Replace(input)
-}
-
 // TestKernelConformance applies the same inputs to the kernel's tables and to a Fake: both must accept and refuse the same, and
 // save the same. With longer names of chains, the inputs are written without iptables-restore where that is possible.
 func TestKernelConformance(t *testing.T) {
@@ -96,11 +72,11 @@ var shortNames = regexp.MustCompile(`(?m)([: ])([A-E])( |$)`)
 
 func conforms(t *testing.T, tables ipt.Tables, names string) {
 	t.Helper()
-	fake := New(tables.Family(), tables.Features().Variant)
+	fake := ipttest.New(tables.Family(), tables.Features().Variant)
 	for _, step := range conformance {
 		step.input = shortNames.ReplaceAllString(step.input, "${1}"+names+"${3}")
 		if tables.Family() == ipt.IPv6 {
-			step.input = in6(step.input)
+			step.input = ipt.In6(step.input)
 		}
 		for name, door := range map[string]ipt.Tables{"kernel": tables, "fake": fake} {
 			err := door.Restore(context.Background(), step.input)
@@ -146,7 +122,7 @@ func TestKernelSingleRules(t *testing.T) {
 	const toMine = `-m comment --comment "to mine" -j MINE`
 	mine, returns, accepts := ipt.Rule{Matches: []ipt.Match{ipt.Comment("to mine")}, Target: ipt.Jump("MINE")}, ipt.Rule{Target: ipt.Return}, ipt.Rule{Target: ipt.Accept}
 	everyKernel(t, func(t *testing.T, tables ipt.Tables) {
-		for name, door := range map[string]ipt.Tables{"kernel": tables, "fake": New(tables.Family(), tables.Features().Variant)} {
+		for name, door := range map[string]ipt.Tables{"kernel": tables, "fake": ipttest.New(tables.Family(), tables.Features().Variant)} {
 			steps := []error{
 				door.Restore(context.Background(), "*nat\n:MINE - [0:0]\nCOMMIT\n"),
 				door.Insert(t.Context(), "nat", ipt.ChainRule{Chain: "PREROUTING", Rule: mine}, ipt.ChainRule{Chain: "OUTPUT", Rule: mine}),
@@ -271,7 +247,7 @@ func TestKernelDigests(t *testing.T) {
 // table, and a rewritten chain.
 func TestKernelPackets(t *testing.T) {
 	everyKernel(t, func(t *testing.T, tables ipt.Tables) {
-		fake := New(tables.Family(), tables.Features().Variant)
+		fake := ipttest.New(tables.Family(), tables.Features().Variant)
 		const past, counted = 3, "-p udp -m udp --dport 9"
 		for _, door := range []ipt.Tables{tables, fake} {
 			want := func(table, chain string, want ...uint64) {

@@ -1,14 +1,15 @@
-package ipttest
+package ipt_test
 
 import (
 	"testing"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt/ipttest"
 )
 
 // TestEmptyChainsOfFake checks that the digest of a chain without rules is 0.
 func TestEmptyChainsOfFake(t *testing.T) {
-	emptyChains(t, New(ipt.IPv4, ipt.NFT))
+	emptyChains(t, ipttest.New(ipt.IPv4, ipt.NFT))
 }
 
 func emptyChains(t *testing.T, tables ipt.Tables) {
