@@ -7,7 +7,7 @@ It needs root. Everything happens in three network namespaces of its own: a node
 and sends whatever the node sends to it back. The proxy reads manifests, which the attacker writes. Each line of the output has
 the attack, what was seen, and "held" or "HOLE". docs/threat-model.md says what should happen.
 """
-import json, os, signal, socket, struct, subprocess, sys, tempfile, threading, time, urllib.request
+import json, os, signal, socket, struct, subprocess, sys, tempfile, threading, time, urllib.error, urllib.request
 
 PROXY, MODE, ONLY = sys.argv[1], sys.argv[2], sys.argv[3:]
 TAG = f"kpa{os.getpid()}"
@@ -328,6 +328,51 @@ time.sleep(60)
     p.stop()
 
 
+def flows():
+    """A client that was served keeps sending UDP datagrams when it is excluded."""
+    for how, node, spec in (("source ranges exclude it", "node1", {"loadBalancerSourceRanges": ["192.0.2.99/32"]}),
+                            ("externalTrafficPolicy is Local, all endpoints elsewhere", "node2", {"externalTrafficPolicy": "Local"})):
+        def udp(**changed):
+            write("udp", service("victim", "udp", "10.96.0.30", ["10.244.1.2"], "UDP", node=node, lb="192.0.2.9", **changed))
+
+        def client():
+            s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            s.settimeout(0.3)
+            s.connect(("192.0.2.9", 80))
+
+            def answered():
+                try:
+                    s.send(b"x")
+                    return s.recv(9) == b"pod"
+                except OSError:
+                    return False
+            served = until(answered, 20) is not None
+            udp(**spec)
+            return served, until(lambda: not answered() and not answered(), 10), sum(answered() for _ in range(10))
+        udp()
+        p = Proxy()
+        served, ended, later = inside(OUT, client)
+        report(f"6 an open UDP flow, {how}", f"served before: {served}; ended after {ended and round(ended, 2)} s, {later} answers later", served and ended is not None and not later)
+        p.stop()
+    remove("udp")
+
+
+def rebinding():
+    """A page of the node's browser, whose name leads to the node's loopback address, reads port 10249."""
+    p = Proxy()
+    until(lambda: get("/healthz", 10249) == 200)
+    for page in ("/", "/metrics", "/proxyMode", "/configz", "/api/v1alpha1/services", "/debug/pprof/"):
+        def read(page=page):
+            request = urllib.request.Request(f"http://127.0.0.1:10249{page}", headers={"Host": "evil.example:10249"})
+            try:
+                return urllib.request.urlopen(request, timeout=5).status
+            except urllib.error.HTTPError as e:
+                return e.code
+        code = inside(NODE, read)
+        report(f"10 DNS rebinding, {page}", code, isinstance(code, int) and code >= 400)
+    p.stop()
+
+
 def counted():
     return int(sh("cat /sys/class/net/eth0/statistics/rx_packets", OUT))
 
@@ -478,7 +523,7 @@ def monster():
     p.stop()
 
 
-ATTACKS = {f.__name__: f for f in (lock, monster, affinity, connections, loopback, loops, guarded_loops, readers, fifos, floods)}
+ATTACKS = {f.__name__: f for f in (lock, monster, affinity, connections, loopback, flows, loops, guarded_loops, readers, fifos, floods, rebinding)}
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))  # timeout(1): what was started ends
 try:
