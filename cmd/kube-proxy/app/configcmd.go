@@ -61,8 +61,8 @@ func newConvertCommand() *cobra.Command {
 		Long: `Writes the configuration in FILE in another version, with every default spelled out, so that it behaves as
 before. What the other version cannot express is reported on standard error, one line for each field.
 
-FILE may also be a ConfigMap with a configuration in its data, or a List with such a ConfigMap, as kubectl prints them;
-- is standard input.`,
+FILE may also be a ConfigMap with a configuration in its data, or objects with such a ConfigMap, as kubectl get and
+kubectl kustomize print them; - is standard input.`,
 		Example: `  kube-proxy config convert config.conf > kube-proxy.yaml
   kube-proxy config convert kube-proxy.yaml --to v1alpha1 -o config.conf
   kubectl -n kube-system get configmap kube-proxy -o yaml | kube-proxy config convert -`,

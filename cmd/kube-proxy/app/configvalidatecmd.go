@@ -20,7 +20,7 @@ func newValidateCommand() *cobra.Command {
 		Short: "Check configuration files",
 		Long: `Checks configuration files of any version, and reports every error with its file, line and field. A configuration that
 no kube-proxy of this version can be started with, such as one with mode ipvs, is invalid. FILE may also be a ConfigMap, or
-a List with one, as kubectl prints them; - is standard input.
+objects with one, as kubectl get and kubectl kustomize print them; - is standard input.
 
 Exits with 0 if all files are valid, and with 1 if one is not.`,
 		Example: `  kube-proxy config validate --strict /var/lib/kube-proxy/config.conf

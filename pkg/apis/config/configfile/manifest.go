@@ -16,7 +16,7 @@ import (
 const maxManifestSize = 64 << 20
 
 // ReadManifest reads a configuration from a file or, if name is "-", from stdin. Unlike Read it also accepts a
-// ConfigMap that contains a configuration, or a List with such a ConfigMap, as printed by kubectl.
+// ConfigMap that contains a configuration, a List with such a ConfigMap, or documents with one, as printed by kubectl.
 func ReadManifest(name string, stdin io.Reader) (*File, error) {
 	var data []byte
 	var err error
@@ -55,25 +55,33 @@ type content struct {
 	text  []byte
 }
 
-// inConfigMaps returns the configurations in the ConfigMaps of a file; nil if it contains no ConfigMap and no List.
+// inConfigMaps returns the configurations in the ConfigMaps of a file; nil if it contains no ConfigMap and no List, or
+// a configuration that is in none.
 func inConfigMaps(name string, data []byte) ([]content, error) {
 	docs, errs := yamldoc.Split(name, data)
-	if len(errs) > 0 || len(docs) != 1 {
+	if len(errs) > 0 {
 		return nil, nil // Parse reports the error
 	}
-	root, errs := docs[0].Node()
-	if len(errs) > 0 || root.Kind != yaml.MappingNode {
-		return nil, nil
-	}
-	objects := []*yaml.Node{root}
-	switch kind, _ := scalarField(root, "kind"); kind {
-	case "ConfigMap":
-	case "List", "ConfigMapList":
-		objects = nil
-		if items := child(root, "items"); items != nil {
-			objects = items.Content
+	var objects []*yaml.Node
+	manifest := false
+	for _, doc := range docs {
+		root, errs := doc.Node()
+		if len(errs) > 0 {
+			return nil, nil
 		}
-	default:
+		switch kind, _ := scalarField(root, "kind"); kind {
+		case config.Kind:
+			return nil, nil
+		case "ConfigMap":
+			manifest, objects = true, append(objects, root)
+		case "List", "ConfigMapList":
+			manifest = true
+			if items := child(root, "items"); items != nil {
+				objects = append(objects, items.Content...)
+			}
+		}
+	}
+	if !manifest {
 		return nil, nil
 	}
 	var found []content

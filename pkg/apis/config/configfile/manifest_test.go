@@ -39,15 +39,20 @@ func TestReadManifest(t *testing.T) {
 		mode string
 		err  string
 	}{
-		"a configuration":      {in: oldHead + "mode: nftables\n", mode: "nftables"},
-		"a ConfigMap":          {in: good, mode: "nftables"},
-		"JSON":                 {in: `{"kind": "ConfigMap", "apiVersion": "v1", "data": {"config.conf": "kind: KubeProxyConfiguration\napiVersion: kubeproxy.config.k8s.io/v1alpha1\nmode: nftables"}}`, mode: "nftables"},
-		"a List":               {in: list + indented(other) + indented(good), mode: "nftables"},
-		"a bad value":          {in: bad, mode: "userspace"},
-		"two of them":          {in: list + indented(good) + indented(bad), err: "contains 2 configurations, want one: kube-system/kube-proxy config.conf (line 6), kube-system/kube-proxy config.conf (line 19)"},
-		"none":                 {in: other, err: "no ConfigMap in it contains a KubeProxyConfiguration"},
-		"does not parse":       {in: strings.Replace(good, "nftables", "[", 1), err: "<stdin>:6: is not YAML"},
-		"quoted, not parsable": {in: quoted, err: `<stdin>, data["config"]:3: is not YAML`},
+		"a configuration":       {in: oldHead + "mode: nftables\n", mode: "nftables"},
+		"a ConfigMap":           {in: good, mode: "nftables"},
+		"JSON":                  {in: `{"kind": "ConfigMap", "apiVersion": "v1", "data": {"config.conf": "kind: KubeProxyConfiguration\napiVersion: kubeproxy.config.k8s.io/v1alpha1\nmode: nftables"}}`, mode: "nftables"},
+		"a List":                {in: list + indented(other) + indented(good), mode: "nftables"},
+		"kubectl kustomize":     {in: other + "---\n" + good + "---\nkind: DaemonSet\n", mode: "nftables"},
+		"two documents":         {in: good + "---\n" + bad, err: "contains 2 configurations, want one: kube-system/kube-proxy config.conf (line 3), kube-system/kube-proxy config.conf (line 17)"},
+		"one outside":           {in: oldHead + "---\n" + good, err: "a second document begins here"},
+		"no ConfigMap":          {in: "kind: DaemonSet\n---\nkind: Role\n", err: "a second document begins here"},
+		"second does not parse": {in: other + "---\n" + strings.Replace(good, "nftables", "[", 1), err: "<stdin>:11: is not YAML"},
+		"a bad value":           {in: bad, mode: "userspace"},
+		"two of them":           {in: list + indented(good) + indented(bad), err: "contains 2 configurations, want one: kube-system/kube-proxy config.conf (line 6), kube-system/kube-proxy config.conf (line 19)"},
+		"none":                  {in: other, err: "no ConfigMap in it contains a KubeProxyConfiguration"},
+		"does not parse":        {in: strings.Replace(good, "nftables", "[", 1), err: "<stdin>:6: is not YAML"},
+		"quoted, not parsable":  {in: quoted, err: `<stdin>, data["config"]:3: is not YAML`},
 	} {
 		file, err := ReadManifest("-", strings.NewReader(test.in))
 		if test.err != "" {
