@@ -2,6 +2,7 @@ package health
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -54,6 +56,8 @@ type ServicesConfig struct {
 type Services struct {
 	proxy.Ignore
 	config ServicesConfig
+	// began is when the process started.
+	began time.Time
 	// open creates a listener; the network is tcp4 or tcp6.
 	open func(network, address string) (net.Listener, error)
 
@@ -76,6 +80,7 @@ var _ proxy.Observer = (*Services)(nil)
 func NewServices(config ServicesConfig) *Services {
 	return &Services{
 		config: config,
+		began:  config.Clock.Now(),
 		open: func(network, address string) (net.Listener, error) {
 			return (&net.ListenConfig{}).Listen(context.Background(), network, address)
 		},
@@ -94,8 +99,8 @@ type check struct {
 	local atomic.Pointer[map[cluster.Family]int]
 	// servers are the running servers by address.
 	servers map[netip.Addr]*server
-	// failing is the condition that the check cannot listen on some address.
-	failing logonce.Condition
+	// failing is the condition that the check cannot listen on some address, reported that an Event says so.
+	failing, reported logonce.Condition
 }
 
 // Run retries failed listeners until ctx ends, and then closes all of them.
@@ -165,7 +170,7 @@ func (s *Services) replace(name cluster.ServiceName, service *plan.Service) {
 		s.checks[name] = have
 	}
 	if have.uid != service.UID { // a recreated Service needs an Event of its own
-		have.uid, have.failing = service.UID, logonce.Condition{}
+		have.uid, have.failing, have.reported = service.UID, logonce.Condition{}, logonce.Condition{}
 	}
 	have.want.Store(want)
 	s.closeExcept(have, s.addrs)
@@ -223,6 +228,7 @@ func (s *Services) listen(logger klog.Logger) {
 		}
 		if failed == nil {
 			delete(s.incomplete, c)
+			c.reported.Ended()
 			if c.failing.Ended() {
 				logger.Info("Listening on a health check node port again", "service", c.name)
 			}
@@ -231,6 +237,9 @@ func (s *Services) listen(logger klog.Logger) {
 		failing[c.name] = []plan.Problem{{Reason: plan.ProblemHealthCheck, Message: failed.Error()}}
 		if c.failing.Changed("") {
 			logger.Error(failed, "Failed to listen on a health check node port", "service", c.name, "retryIn", retryPeriod)
+		}
+		mayEnd := errors.Is(failed, syscall.EADDRINUSE) && s.config.Clock.Since(s.began) < serve.Handover
+		if !mayEnd && c.reported.Changed("") {
 			s.config.Recorder.Event(proxy.Event{
 				Kind: "Service", Namespace: c.name.Namespace, Name: c.name.Name, UID: c.uid,
 				Warning: true, Reason: "FailedToStartServiceHealthcheck", Action: "Listen", Message: failed.Error(),

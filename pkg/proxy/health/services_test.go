@@ -57,7 +57,7 @@ func newHarness(t *testing.T, all bool) *harness {
 		Clock: testclock.NewFakeClock(epoch),
 		Limit: serve.NewLimits(1024, nil, func(string) {}).HealthCheckPorts, MaxListeners: 4,
 	})
-	h.open = h.listenFor
+	h.open, h.began = h.listenFor, epoch.Add(-serve.Handover) // no process before this one has its ports
 	t.Cleanup(h.end)
 	return h
 }
@@ -86,7 +86,7 @@ func (h *harness) listenFor(network, address string) (net.Listener, error) {
 		h.t.Errorf("%s uses network %s, want %s", address, network, want)
 	}
 	if h.taken[address] {
-		return nil, fmt.Errorf("listen tcp %s: address already in use", address)
+		return nil, fmt.Errorf("listen tcp %s: %w", address, syscall.EADDRINUSE)
 	}
 	listener, err := (&net.ListenConfig{}).Listen(h.t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -278,9 +278,15 @@ func TestServicesRefused(t *testing.T) {
 
 func TestServicesPortTaken(t *testing.T) {
 	h := newHarness(t, true)
+	h.began = epoch
 	h.take("0.0.0.0:30001")
 	h.set("a", 30001, 1)
 	h.set("b", 30002, 1)
+	h.sync(nil)
+	if len(h.events) != 0 || len(h.failing) != 1 {
+		t.Errorf("while a proxy before it may have the port: events %v, problems %v", h.events, h.failing)
+	}
+	h.config.Clock.(*testclock.FakeClock).Step(serve.Handover)
 	h.sync(nil)
 	h.sync(nil)
 	h.expect("0.0.0.0:30002", good("b", 1))

@@ -19,12 +19,13 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 )
 
+// Handover is how long after the start of the process an address in use is no Event: in a rolling update with surge the pod before has it
+// until it ends, after this one is ready.
+const Handover = time.Minute
+
 const (
 	// retryPeriod is the time between attempts to listen.
 	retryPeriod = 5 * time.Second
-	// handover is how long an address may be in use before that is reported: in a rolling update with surge the pod before has it until
-	// it ends, after this one is ready.
-	handover = time.Minute
 
 	readTimeout    = 10 * time.Second
 	maxHeaderBytes = 8 << 10
@@ -98,7 +99,7 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 		if logged.Changed(err.Error()) {
 			klog.FromContext(ctx).Error(err, "Failed to listen", "hardFail", s.HardFail, "retryIn", retryPeriod)
 		}
-		mayEnd := !s.HardFail && errors.Is(err, syscall.EADDRINUSE) && time.Since(began) < handover
+		mayEnd := !s.HardFail && errors.Is(err, syscall.EADDRINUSE) && time.Since(began) < Handover
 		if s.Failed != nil && !mayEnd && reported.Changed(err.Error()) {
 			s.Failed(err)
 		}

@@ -91,8 +91,8 @@ func TestServerWaitsForItsAddress(t *testing.T) {
 		if err := <-failures; !strings.Contains(err.Error(), "cannot serve hello on "+address) {
 			t.Errorf("unclear error: %v", err)
 		}
-		if after := time.Since(started); after < handover {
-			t.Errorf("reported after %s, want %s at least", after, handover)
+		if after := time.Since(started); after < Handover {
+			t.Errorf("reported after %s, want %s at least", after, Handover)
 		}
 		time.Sleep(10 * retryPeriod)
 		if err := taken.Close(); err != nil {
