@@ -163,6 +163,9 @@ func others() []scenario {
 		{name: "no proxy runs", none: true, command: "service list", code: 1, names: []string{"no kube-proxy answers at http://127.0.0.1:10249"}},
 		{name: "the kubeconfig's server is unreachable", none: true, command: "service list -A --node node1 --kubeconfig $DIR/unreachable", code: 1,
 			names: []string{"the API server at http://127.0.0.1:6444 is unreachable"}},
+		{name: "which version a command is", none: true, command: "service list --version", names: []string{"Kubernetes v"}},
+		{name: "an endpoint is traced that a Service's clients reach", objects: web("", there), command: "trace 10.244.2.2:8080 --duration 100ms", code: 4,
+			names: []string{"No packet was seen", "connections through a Service are traced with its name"}},
 		{name: "the wrong namespace", objects: web("", there), command: "service list -n shop", names: []string{"No Services found in namespace shop", "1 in others: -A"}},
 	}
 }

@@ -42,10 +42,9 @@ The configuration is a file (--config), or else the flags. With --config, flags 
 		SilenceUsage:  true,
 
 		SuggestionsMinimumDistance: 2,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			verflag.PrintAndExitIfRequested()
-			return runProxy(cmd, opts)
-		},
+		// Every command has the flag --version.
+		PersistentPreRun: func(*cobra.Command, []string) { verflag.PrintAndExitIfRequested() },
+		RunE:             func(cmd *cobra.Command, _ []string) error { return runProxy(cmd, opts) },
 	}
 	command.SetGlobalNormalizationFunc(cliflag.WordSepNormalizeFunc)
 	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })

@@ -151,7 +151,8 @@ func (o *traceOptions) conclude(cmd *cobra.Command, r packets.Result) error {
 	}
 	switch {
 	case r.Packets == 0:
-		fmt.Fprintln(out, "No packet was seen on this node: none was sent to it, or it was dropped before netfilter.")
+		fmt.Fprintln(out, "No packet was seen on this node: none was sent to it, or it was dropped before netfilter.\n"+
+			"The destination is the one that the client uses: connections through a Service are traced with its name.")
 		return exitCode{exitNothing, nil}
 	case r.Refused > 0:
 		fmt.Fprintf(out, "%d of %s did not arrive.\n", r.Refused, packetsText(r.Packets))

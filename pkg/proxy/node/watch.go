@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -66,7 +67,11 @@ func NewWatch(config Config) *Watch {
 // Waiting returns what the proxy waits for, with what to do about it. It is safe for concurrent use.
 func (w *Watch) Waiting() []Wait {
 	if unlisted := w.config.Unlisted(); unlisted != "" {
-		return []Wait{{APIServer, "the API server to list " + unlisted, "check the address in the kubeconfig or --master, and the network to it"}}
+		hint := "check the address in the kubeconfig or --master, and the network to it"
+		if strings.Contains(unlisted, "(forbidden)") {
+			hint = "bind the ClusterRole system:node-proxier to the proxy's user"
+		}
+		return []Wait{{APIServer, "the API server to list " + unlisted, hint}}
 	}
 	return missing(w.config.Snapshot().Node, w.config.Plan)
 }

@@ -84,6 +84,20 @@ func (s *story) logged(words string) int {
 
 // TestWaiting lets a node come to be as it does in a cloud, step by step: what is waited for is returned, measured, and logged
 // once for each time.
+// TestHintOfAPIServer: what to do fits why the API server does not list.
+func TestHintOfAPIServer(t *testing.T) {
+	for unlisted, want := range map[string]string{
+		"services (unreachable)":      "check the address",
+		"nodes, services (forbidden)": "bind the ClusterRole system:node-proxier",
+	} {
+		s := begin(plan.Options{})
+		s.unlisted = unlisted
+		if got := s.Waiting(); len(got) != 1 || !strings.Contains(got[0].Hint, want) {
+			t.Errorf("%s: got %+v, want the hint %q", unlisted, got, want)
+		}
+	}
+}
+
 func TestWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(plan.Options{NodeCIDR: true})
