@@ -82,8 +82,6 @@ func (s *story) logged(words string) int {
 	return strings.Count(s.logger.GetSink().(ktesting.Underlier).GetBuffer().String(), words)
 }
 
-// TestWaiting lets a node come to be as it does in a cloud, step by step: what is waited for is returned, measured, and logged
-// once for each time.
 // TestHintOfAPIServer: what to do fits why the API server does not list.
 func TestHintOfAPIServer(t *testing.T) {
 	for unlisted, want := range map[string]string{
@@ -98,6 +96,8 @@ func TestHintOfAPIServer(t *testing.T) {
 	}
 }
 
+// TestWaiting lets a node come to be as it does in a cloud, step by step: what is waited for is returned, measured, and logged
+// once for each time.
 func TestWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(plan.Options{NodeCIDR: true})
