@@ -25,8 +25,8 @@ import (
 type inputs struct {
 	sources  []source.Source
 	recorder proxy.Recorder
-	// unlisted describes what the API server has not listed yet; "" without one.
-	unlisted func() string
+	// unlisted describes what the API server has not listed yet, with a hint; "" without one.
+	unlisted func() (names, hint string)
 	// publish runs as long as the proxy does.
 	publish part
 }
@@ -40,7 +40,7 @@ func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node st
 	machine := netif.New()
 	in := &inputs{sources: []source.Source{source.NewInterfaces(machine)}}
 	if opts.manifests != "" {
-		in.unlisted = func() string { return "" }
+		in.unlisted = func() (names, hint string) { return "", "" }
 		in.sources = append(in.sources, manifests.New(opts.manifests, node, manifests.Options{
 			Addrs: machine.NodeAddrs, KubeProxyVersion: !opts.gates.DisableNodeKubeProxyVersion}))
 		in.recorder = events.Log{Logger: klog.FromContext(ctx)}

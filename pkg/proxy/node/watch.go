@@ -1,10 +1,10 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -31,8 +31,9 @@ type Config struct {
 	// Snapshot returns the current snapshot: cluster.Builder.Snapshot. It is not called before the API server has listed
 	// everything, because the builder is faster until its first snapshot is taken.
 	Snapshot func() *cluster.Snapshot
-	// Unlisted describes what the API server has not listed yet, "" when it has listed everything.
-	Unlisted func() string
+	// Unlisted describes what the API server has not listed yet, "" when it has listed everything; and what the user can do about
+	// it, "" if no request has failed.
+	Unlisted func() (names, hint string)
 	// Waiting is called periodically for every reason, with whether the proxy waits for it.
 	Waiting func(reason string, waiting bool)
 	Logger  klog.Logger
@@ -66,12 +67,8 @@ func NewWatch(config Config) *Watch {
 
 // Waiting returns what the proxy waits for, with what to do about it. It is safe for concurrent use.
 func (w *Watch) Waiting() []Wait {
-	if unlisted := w.config.Unlisted(); unlisted != "" {
-		hint := "check the address in the kubeconfig or --master, and the network to it"
-		if strings.Contains(unlisted, "(forbidden)") {
-			hint = "bind the ClusterRole system:node-proxier to the proxy's user"
-		}
-		return []Wait{{APIServer, "the API server to list " + unlisted, hint}}
+	if unlisted, hint := w.config.Unlisted(); unlisted != "" {
+		return []Wait{{APIServer, "the API server to list " + unlisted, cmp.Or(hint, "check the address in the kubeconfig or --master, and the network to it")}}
 	}
 	return missing(w.config.Snapshot().Node, w.config.Plan)
 }

@@ -28,6 +28,7 @@ type story struct {
 	mu       sync.Mutex // guards node, unlisted and metric: time in a synctest bubble orders goroutines, but not their memory
 	node     *cluster.Node
 	unlisted string
+	hint     string // of the API server's source
 	metric   map[string]bool
 	logger   klog.Logger
 	history  proxy.History
@@ -47,10 +48,10 @@ func begin(options plan.Options, more ...cluster.Family) *story {
 			}
 			return &cluster.Snapshot{Node: s.node}
 		},
-		Unlisted: func() string {
+		Unlisted: func() (names, hint string) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return s.unlisted
+			return s.unlisted, s.hint
 		},
 		Waiting: func(reason string, waiting bool) {
 			s.mu.Lock()
@@ -84,14 +85,12 @@ func (s *story) logged(words string) int {
 
 // TestHintOfAPIServer: what to do fits why the API server does not list.
 func TestHintOfAPIServer(t *testing.T) {
-	for unlisted, want := range map[string]string{
-		"services (unreachable)":      "check the address",
-		"nodes, services (forbidden)": "bind the ClusterRole system:node-proxier",
-	} {
+	const forbidden = "bind the ClusterRole system:node-proxier"
+	for hint, want := range map[string]string{"": "check the address", forbidden: forbidden} {
 		s := begin(plan.Options{})
-		s.unlisted = unlisted
+		s.unlisted, s.hint = "services", hint
 		if got := s.Waiting(); len(got) != 1 || !strings.Contains(got[0].Hint, want) {
-			t.Errorf("%s: got %+v, want the hint %q", unlisted, got, want)
+			t.Errorf("%q: got %+v, want the hint %q", hint, got, want)
 		}
 	}
 }

@@ -68,7 +68,7 @@ func (f *failures) note(r *resource, verb string, err error) {
 		f.causes[of] = why
 		f.changed(r.name, why.kind)
 	}
-	f.progress.failed(r.name, why.kind)
+	f.progress.failed(r.name, failure{why.kind, hint})
 	if !f.logged.Changed(why, why.kind) {
 		f.logger.V(4).Info("Request failed again; retrying", "verb", verb, "resource", r.name, "reason", err)
 		return
@@ -90,7 +90,7 @@ func (f *failures) succeeded(r *resource, verb string) {
 	if !failed || f.fails(func(of request, _ cause) bool { return of.resource == r.name }) {
 		return
 	}
-	f.progress.failed(r.name, "")
+	f.progress.failed(r.name, failure{})
 	f.changed(r.name, "")
 	if f.fails(func(_ request, c cause) bool { return c == was }) {
 		return

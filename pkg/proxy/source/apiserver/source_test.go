@@ -353,7 +353,8 @@ func TestRefusals(t *testing.T) {
 			count := func() int { return b.waitLog(test.advice) }
 			b.until("the advice", func() bool { return count() == test.lines })
 			b.until("the reason in what is missing", func() bool {
-				return strings.Contains(b.source.Missing(), "endpointslices ("+test.kind+")")
+				missing, hint := b.source.Missing()
+				return strings.Contains(missing, "endpointslices ("+test.kind+")") && strings.Contains(hint, test.advice)
 			})
 			// Of all resources: the failure of one that is noted when all others have succeeded again begins another period.
 			for _, r := range resources("n1") {
@@ -372,7 +373,7 @@ func TestRefusals(t *testing.T) {
 			}
 			api.set(func(f *fakeAPI) { f.refuse = nil })
 			b.complete().want("a=1")
-			if missing := b.source.Missing(); missing != "" {
+			if missing, _ := b.source.Missing(); missing != "" {
 				t.Errorf("complete without %s", missing)
 			}
 			b.waitLog("List and watch succeed again", `"failure"="`+test.kind+`"`)
