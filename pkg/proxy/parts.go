@@ -15,7 +15,7 @@ const (
 	partShare     = 0.15
 	maxPartCredit = 2 * time.Second
 	// restPerLate is how long a part rests for the time in which it made a change of others, which arrived then, take longer than
-	// promptly, because a sync takes so long by itself: it is half of a hundredth of all time. It rests for maxPartRest at most.
+	// promptly, because a sync takes so long by itself: parts then take half a percent of all time. It rests for maxPartRest at most.
 	restPerLate = 200
 	promptly    = time.Second
 	maxPartRest = 2 * time.Minute

@@ -101,8 +101,8 @@ func (w *work) written() int {
 
 // TestKernelBusyTenant lets the Services of one tenant change completely all the time, with as many elements as a Service may have
 // (MONSTERS="10x999x1000 60s 3s" for ten with 999 ports and 1000 endpoints, for a minute, and another Service that changes every 3 s;
-// fewer by default). Changes of another Service reach packets all
-// the same: at most a few parts of the tenant's changes come before them. The log has the times and the processor time.
+// fewer by default). Changes of another Service reach packets all the same: at most a few parts of the tenant's changes come before
+// them. The log has the times and the processor time.
 func TestKernelBusyTenant(t *testing.T) {
 	for _, mode := range []struct {
 		name  string

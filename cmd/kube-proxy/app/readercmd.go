@@ -134,6 +134,7 @@ func (o *readerOptions) load(cmd *cobra.Command) (inspect.Reader, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Another machine is taken to have both families.
 	n, err := newThisNode(cfg, gates, o.node, !o.here || machineHasIPv6())
 	if err != nil {
 		return nil, err

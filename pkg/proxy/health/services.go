@@ -2,7 +2,6 @@ package health
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -11,7 +10,6 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -238,8 +236,7 @@ func (s *Services) listen(logger klog.Logger) {
 		if c.failing.Changed("") {
 			logger.Error(failed, "Failed to listen on a health check node port", "service", c.name, "retryIn", retryPeriod)
 		}
-		mayEnd := errors.Is(failed, syscall.EADDRINUSE) && s.config.Clock.Since(s.began) < serve.Handover
-		if !mayEnd && c.reported.Changed("") {
+		if !serve.HandingOver(failed, s.config.Clock.Since(s.began)) && c.reported.Changed("") {
 			s.config.Recorder.Event(proxy.Event{
 				Kind: "Service", Namespace: c.name.Namespace, Name: c.name.Name, UID: c.uid,
 				Warning: true, Reason: "FailedToStartServiceHealthcheck", Action: "Listen", Message: failed.Error(),

@@ -23,6 +23,11 @@ import (
 // until it ends, after this one is ready.
 const Handover = time.Minute
 
+// HandingOver reports whether the proxy before may still have the address on which listening failed, so long after this one's start.
+func HandingOver(err error, started time.Duration) bool {
+	return errors.Is(err, syscall.EADDRINUSE) && started < Handover
+}
+
 const (
 	// retryPeriod is the time between attempts to listen.
 	retryPeriod = 5 * time.Second
@@ -99,8 +104,8 @@ func (s *Server) listen(ctx context.Context) (net.Listener, error) {
 		if logged.Changed(err.Error()) {
 			klog.FromContext(ctx).Error(err, "Failed to listen", "hardFail", s.HardFail, "retryIn", retryPeriod)
 		}
-		mayEnd := !s.HardFail && errors.Is(err, syscall.EADDRINUSE) && time.Since(began) < Handover
-		if s.Failed != nil && !mayEnd && reported.Changed(err.Error()) {
+		quiet := !s.HardFail && HandingOver(err, time.Since(began))
+		if s.Failed != nil && !quiet && reported.Changed(err.Error()) {
 			s.Failed(err)
 		}
 		if s.HardFail {
