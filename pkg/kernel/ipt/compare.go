@@ -3,7 +3,6 @@ package ipt
 import (
 	"bytes"
 	"context"
-	"hash/maphash"
 
 	"golang.org/x/sys/unix"
 
@@ -29,31 +28,24 @@ type comparer struct {
 	encoder encoder
 	// buffer holds the expressions of an expected rule.
 	buffer []byte
-	// held holds the expressions of the kernel's rules one after the other, and ends where each ends. sum has hashed them.
-	held []byte
-	ends []int
-	sum  maphash.Hash
-}
-
-func newComparer(family Family) *comparer {
-	c := &comparer{encoder: encoder{family: family}}
-	c.sum.SetSeed(digestSeed)
-	return c
+	digest ruleDigest
+	// held holds the expressions of the kernel's rules one after the other, and ends where each ends.
+	held  []byte
+	ends  []int
+	chain uint64
 }
 
 // compare reads the chains of a table: all of them, or those given. If ctx ends it returns those that it has read, at least one, with an
 // error.
 func (r *nftRequests) compare(ctx context.Context, table string, expected Expected, given []string) (map[string]Compared, error) {
 	out := map[string]Compared{}
-	c := newComparer(r.family)
+	c := &comparer{encoder: encoder{family: r.family}, digest: newRuleDigest()}
 	err := r.eachChain(ctx, table, given, func(chain string) error {
-		c.held, c.ends = c.held[:0], c.ends[:0]
-		c.sum.Reset()
+		c.held, c.ends, c.chain = c.held[:0], c.ends[:0], 0
 		err := r.rules(table, chain, c.read)
-		digest := c.digest()
-		rules, known := expected(chain, digest)
+		rules, known := expected(chain, c.chain)
 		if err == nil {
-			out[chain] = Compared{Equal: known || c.are(rules), Digest: digest}
+			out[chain] = Compared{Equal: known || c.are(rules), Digest: c.chain}
 		}
 		return err
 	})
@@ -64,26 +56,7 @@ func (r *nftRequests) compare(ctx context.Context, table string, expected Expect
 func (c *comparer) read(rule nf.Rule) {
 	c.held = append(c.held, rule.Attr(unix.NFTA_RULE_EXPRESSIONS)...)
 	c.ends = append(c.ends, len(c.held))
-	for expressions := rule.Expressions(); expressions.Next(); {
-		if name, _ := nf.ReadExpr(expressions.Data); string(name) != "counter" {
-			c.hash(expressions.Data)
-		}
-	}
-	c.hash(rule.UserData())
-}
-
-// hash adds a part of a rule to the digest.
-func (c *comparer) hash(part []byte) {
-	maphash.WriteComparable(&c.sum, len(part))
-	c.sum.Write(part)
-}
-
-// digest returns that of the rules that were read, without counters; 0 if there are none.
-func (c *comparer) digest() uint64 {
-	if len(c.ends) == 0 {
-		return 0
-	}
-	return c.sum.Sum64() | 1
+	c.chain = chained(c.chain, c.digest.of(rule))
 }
 
 // are reports whether the rules that were read are the given ones.

@@ -34,7 +34,9 @@ func newDirect(conn *nf.Conn, family Family) *direct {
 }
 
 // empty replaces the batch by an empty one.
-func (d *direct) empty() { d.batch = nf.NewBatch(d.encoder.family.Number(), "", d.conn.Limit()) }
+func (d *direct) empty() { d.batch = nf.NewBatch(familyNumber(d.encoder.family), "", d.conn.Limit()) }
+
+func (d *direct) close() error { return d.conn.Close() }
 
 // write writes a transaction. It returns errIndirect if the program has to do that, which can begin at once, and a *nf.TooLargeError
 // if nothing can: what the program makes of it is as large. After any other error the transaction may have been written.

@@ -152,5 +152,5 @@ func (t *kernelTables) Close() error {
 	if t.direct == nil {
 		return nil
 	}
-	return t.direct.conn.Close()
+	return t.direct.close()
 }

@@ -2,6 +2,7 @@ package ipt
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/maphash"
@@ -36,6 +37,15 @@ func openNFTRequests(family Family) (*nftRequests, error) {
 	conn, err := nf.Open()
 	return &nftRequests{conn, family, chainList{}}, err
 }
+
+func familyNumber(family Family) nf.Family {
+	if family == IPv6 {
+		return nf.IPv6
+	}
+	return nf.IPv4
+}
+
+func (r *nftRequests) close() error { return r.conn.Close() }
 
 // eachChain reads the chains of a table one by one: all of them, or those given. The dump of a whole table begins at its first rule
 // again for every 32 KiB, which at 10,000 Services takes half as long again (0.45 s of a processor, not 0.29 s). It calls read again
@@ -74,7 +84,7 @@ func nftChains(family Family, table string) ([]string, error) {
 		return nil, err
 	}
 	chains, err := r.chains(table)
-	return chains, errors.Join(err, r.conn.Close())
+	return chains, errors.Join(err, r.close())
 }
 
 // chains returns the names of all chains of a table.
@@ -86,7 +96,7 @@ func (r *nftRequests) chains(table string) ([]string, error) {
 	names, known := r.listed.tables[table]
 	if !known || r.listed.generation != generation {
 		tables := map[string][]string{}
-		err := existing(r.conn.Chains(r.family.Number(), "", func(table string, c nf.Chain) {
+		err := existing(r.conn.Chains(familyNumber(r.family), "", func(table string, c nf.Chain) {
 			tables[table] = append(tables[table], c.Name)
 		}))
 		if err != nil {
@@ -100,7 +110,7 @@ func (r *nftRequests) chains(table string) ([]string, error) {
 
 // exists reports whether a table has a chain.
 func (r *nftRequests) exists(table, name string) (bool, error) {
-	found, err := r.conn.Chain(r.family.Number(), table, name)
+	found, err := r.conn.Chain(familyNumber(r.family), table, name)
 	return found.Name == name, existing(err)
 }
 
@@ -115,11 +125,11 @@ func nftPackets(ctx context.Context, family Family, table string, chains []strin
 		var of []uint64
 		err := r.rules(table, chain, func(rule nf.Rule) { of = append(of, counted(rule.Expressions())) })
 		if err := errors.Join(err, ctx.Err()); err != nil {
-			return nil, errors.Join(err, r.conn.Close())
+			return nil, errors.Join(err, r.close())
 		}
 		packets[chain] = of
 	}
-	return packets, r.conn.Close()
+	return packets, r.close()
 }
 
 // counted returns what the counter among a rule's expressions counted. A rule without one, which iptables never makes,
@@ -131,6 +141,31 @@ func counted(expressions netlink.Attrs) uint64 {
 		}
 	}
 	return 0
+}
+
+func isCounter(expression []byte) bool {
+	name, _ := nf.ReadExpr(expression)
+	return string(name) == "counter"
+}
+
+// ruleDigest computes digests of rules.
+type ruleDigest struct{ sum maphash.Hash }
+
+func newRuleDigest() (d ruleDigest) {
+	d.sum.SetSeed(digestSeed)
+	return d
+}
+
+// of returns the digest of a rule, without counters.
+func (d *ruleDigest) of(rule nf.Rule) uint64 {
+	d.sum.Reset()
+	for expressions := rule.Expressions(); expressions.Next(); {
+		if !isCounter(expressions.Data) {
+			d.sum.Write(expressions.Data)
+		}
+	}
+	d.sum.Write(rule.UserData())
+	return d.sum.Sum64()
 }
 
 // TextDigest returns a digest of rules as a program prints them; 0 if there are none. It is comparable as that of [Compared] is.
@@ -149,7 +184,7 @@ func TextDigest(rules []string) uint64 {
 
 // rules visits the rules of a chain.
 func (r *nftRequests) rules(table, chain string, visit func(nf.Rule)) error {
-	return existing(r.conn.Rules(r.family.Number(), table, chain, visit))
+	return existing(r.conn.Rules(familyNumber(r.family), table, chain, visit))
 }
 
 // existing drops the error that an object does not exist: a table that is not there has no chains, and no rules.
@@ -166,4 +201,15 @@ func readError(err error) error {
 		return nil
 	}
 	return fmt.Errorf("read from nf_tables: %w", netlink.WithAdvice(err, nf.Advice))
+}
+
+// chained adds a rule's digest to its chain's.
+func chained(chain, rule uint64) uint64 {
+	var sum maphash.Hash
+	sum.SetSeed(digestSeed)
+	var both [16]byte
+	binary.NativeEndian.PutUint64(both[:8], chain)
+	binary.NativeEndian.PutUint64(both[8:], rule)
+	sum.Write(both[:])
+	return sum.Sum64() | 1 // 0 is an empty chain's
 }
