@@ -15,7 +15,8 @@ type kernelTables struct {
 	family   Family
 	features Features
 	programs programs
-	// reader and direct have one connection. They are nil in the legacy variant, and with programs that could not list what direct writes.
+	// reader and direct use one connection: nothing reads while a batch is on its way. They are nil in the legacy variant, and with
+	// programs that could not list what direct writes.
 	reader *nftRequests
 	direct *direct
 	// calls holds what single is doing.
