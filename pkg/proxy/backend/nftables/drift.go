@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/keeper"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
