@@ -101,6 +101,10 @@ func (c *crowded) around(operation func() error) error {
 	return err
 }
 
+func (c *crowded) Again() (nft.Table, error) {
+	return &crowded{c.Fake.Beside(c.Fake), c.crowd}, nil
+}
+
 func (c *crowded) Commit(ctx context.Context, b *nft.Batch) error {
 	return c.around(func() error { return c.Fake.Commit(ctx, b) })
 }
