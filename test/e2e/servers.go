@@ -85,7 +85,7 @@ func (s server) release(ctx context.Context, version string) (string, error) {
 			return err
 		}
 		defer os.RemoveAll(dir)
-		if err := s.require(ctx, filepath.Join(dir, "go.mod"), version); err != nil {
+		if err := s.require(ctx, dir, version); err != nil {
 			return err
 		}
 		return s.compile(ctx, dir, version, half, "-mod=mod")
@@ -93,22 +93,22 @@ func (s server) release(ctx context.Context, version string) (string, error) {
 }
 
 // require writes a go.mod that requires a release of Kubernetes. In its own, the modules that are published with it are folders.
-func (s server) require(ctx context.Context, path, version string) error {
+func (s server) require(ctx context.Context, dir, version string) error {
 	var release struct{ GoMod string }
-	if err := s.query(ctx, &release, "mod", "download", "-json", s.module+"@"+version); err != nil {
+	if err := s.query(ctx, dir, &release, "mod", "download", "-json", s.module+"@"+version); err != nil {
 		return err
 	}
 	var own struct {
 		Replace []struct{ Old struct{ Path string } }
 	}
-	if err := s.query(ctx, &own, "mod", "edit", "-json", release.GoMod); err != nil {
+	if err := s.query(ctx, dir, &own, "mod", "edit", "-json", release.GoMod); err != nil {
 		return err
 	}
 	text := fmt.Sprintf("module servers\n\ngo 1.26.0\n\nrequire %s %s\n", s.module, version)
 	for _, r := range own.Replace {
 		text += fmt.Sprintf("replace %[1]s => %[1]s v0.%[2]s\n", r.Old.Path, strings.TrimPrefix(version, "v1."))
 	}
-	return os.WriteFile(path, []byte(text), 0o600)
+	return os.WriteFile(filepath.Join(dir, "go.mod"), []byte(text), 0o600)
 }
 
 // compile writes the program, of the module in a folder.
@@ -141,9 +141,9 @@ func (s server) cached(version string, write func(path string) error) (string, e
 	return path, os.Rename(half, path)
 }
 
-// query runs the go command, and reads the JSON that it prints.
-func (s server) query(ctx context.Context, into any, args ...string) error {
-	out, err := s.golang(ctx, ".", args...)
+// query runs the go command in a folder, and reads the JSON that it prints.
+func (s server) query(ctx context.Context, dir string, into any, args ...string) error {
+	out, err := s.golang(ctx, dir, args...)
 	if err != nil {
 		return err
 	}

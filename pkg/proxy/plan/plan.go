@@ -89,7 +89,8 @@ type rareLists struct {
 }
 
 // HairpinAddrs returns the addresses of usable endpoints that are on this node, or may be: their slice names no node, or this node's
-// pods have such addresses; sorted. A connection from such an address that is sent back to it must be masqueraded, or its replies would bypass the node.
+// pods have such addresses; sorted. A connection from such an address that is sent back to it must be masqueraded, or its replies
+// would bypass the node.
 func (s *Service) HairpinAddrs() []netip.Addr {
 	if s.rare == nil {
 		return nil
