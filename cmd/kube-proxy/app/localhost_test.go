@@ -114,11 +114,11 @@ spec:
 		text += fmt.Sprintf(`---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
-metadata: {name: %[1]s-%[2]s, namespace: default, labels: {kubernetes.io/service-name: %[1]s}}
-addressType: %[2]s
+metadata: {name: %[1]s-%[2]d, namespace: default, labels: {kubernetes.io/service-name: %[1]s}}
+addressType: %[3]s
 ports: [{name: "", port: 8080}]
-endpoints: [%[3]s]
-`, name, family, strings.Join(addrs, ", "))
+endpoints: [%[4]s]
+`, name, int(family), family, strings.Join(addrs, ", "))
 	}
 	return text
 }
