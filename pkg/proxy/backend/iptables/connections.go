@@ -74,7 +74,7 @@ func (m *meter) frontend(r *plan.Route) {
 			switch {
 			case place(at) <= natNodePorts:
 				m.want(in, rule, func(n uint64) { m.counts.Frontends[f] += n })
-			case place(at) != filterRestricted:
+			case place(at) != filterRestricted || rule.Target != ipt.Drop: // other sources are not counted
 				m.want(in, rule, func(n uint64) { m.counts.Refused[f] += n })
 			}
 		}

@@ -45,7 +45,7 @@ func dispatches(can capabilities) [places]dispatch {
 		natOthers:        {tableNAT, chainServices, prefixCluster + "XIPS", addrs},
 		natNodePorts:     {tableNAT, chainNodePorts, prefixCluster + "PORTS", ports},
 		filterClusterIPs: {tableFilter, chainServices, prefixCluster + "IPS", addrs},
-		filterOthers:     {tableFilter, chainExternal, prefixCluster + "XIPS", addrs},
+		filterOthers:     {tableFilter, chainFirewall, prefixCluster + "XIPS", addrs},
 		filterNodePorts:  {tableFilter, chainExternal, prefixCluster + "PORTS", ports},
 		filterRestricted: {tableFilter, chainFirewall, prefixCluster + "FROM", addrs},
 	}
