@@ -149,6 +149,8 @@ func others() []scenario {
 			command: "trace default/web", code: 3, names: []string{"dropped by table ip filter, chain FORWARD (its policy), which is not kube-proxy's"}},
 		{name: "one endpoint is dead", objects: web("", there, "{addresses: [10.244.1.3], nodeName: node1}"), modes: both, command: "explain default/web --try 20", code: 5,
 			names: []string{"10.244.1.3:8080", "refused", "10.244.2.2:8080", "answered"}},
+		{name: "one endpoint is dead, for a script", objects: web("", there, "{addresses: [10.244.1.3], nodeName: node1}"), command: "explain default/web --try 20 -o json", code: 5,
+			names: []string{`"succeeds": false`, `"address": "10.244.1.3:8080", "connections": `, `"result": "refused"`, `"conclusion": "1 of 2 endpoints do not answer`}, not: "Tried"},
 		{name: "no IPv6 route", objects: dual, breaks: "ip -6 route flush default; ip -6 route flush fd00:10:244:2::/64", command: "explain --to '[fd00:10:96::10]:80' --try 2", code: 5,
 			names: []string{"this node has no route to fd00:10:96::10", "ip -6 route get fd00:10:96::10"}, not: "other rules may interfere"},
 		{name: "a port that the Service does not have", objects: web("", there), send: "pod1a 10.96.0.10:8080", command: "trace 10.96.0.10:8080", code: 3,

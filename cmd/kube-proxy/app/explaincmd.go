@@ -86,8 +86,6 @@ func (o *explainOptions) check() error {
 		return usageError{fmt.Errorf("--try %d is not between 0 and %d", o.try, maxTries)}
 	case o.try > 0 && (o.connection.From != "node" || !o.running()):
 		return usageError{fmt.Errorf("--try sends connections from this node: it needs --from node and a running proxy")}
-	case o.try > 0 && o.output != outputText:
-		return usageError{fmt.Errorf("--try prints text: leave out --output %s", o.output)}
 	}
 	return o.checkOutput()
 }
@@ -105,13 +103,16 @@ func (o *explainOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if o.try > 0 {
+		if explanation.Trial, err = inspect.Try(cmd.Context(), reader, explanation, o.try); err != nil {
+			return err
+		}
+	}
 	if err := o.print(cmd, explanation); err != nil {
 		return err
 	}
-	if o.try > 0 {
-		if err := tryConnections(cmd, reader, explanation, o.try); err != nil {
-			return err
-		}
+	if explanation.Trial != nil && !explanation.Trial.Succeeds {
+		return exitCode{exitDisagree, nil}
 	}
 	family := cluster.IPv4
 	if strings.HasPrefix(explanation.To, "[") {
@@ -126,21 +127,6 @@ func (o *explainOptions) print(cmd *cobra.Command, e *v1alpha1.Explanation) erro
 		return printObject(cmd.OutOrStdout(), o.output, e)
 	}
 	return printer(cmd).PrintExplanation(cmd.OutOrStdout(), e)
-}
-
-// tryConnections sends n connections and prints their results.
-func tryConnections(cmd *cobra.Command, reader inspect.Reader, e *v1alpha1.Explanation, n int) error {
-	trial, err := inspect.Try(cmd.Context(), reader, e, n)
-	if err != nil {
-		return err
-	}
-	if _, err := fmt.Fprint(cmd.OutOrStdout(), trial); err != nil {
-		return err
-	}
-	if !trial.Succeeds() {
-		return exitCode{exitDisagree, nil}
-	}
-	return nil
 }
 
 // verdictCode ends the command with the exit code of a verdict.
