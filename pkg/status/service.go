@@ -57,11 +57,25 @@ func (s *State) Service(name cluster.ServiceName, counts *backend.Connections) *
 	}
 	out, at := s.Summary(s.head(of), counts), s.readAt(counts)
 	out.Time = &at
+	out.NodePortAddresses = s.nodePortAddresses(of)
 	s.addEndpoints(out, of, s.planned(name), counts)
 	for _, slice := range of.Slices {
 		out.Slices = append(out.Slices, sliceOf(name, slice))
 	}
 	return out
+}
+
+// nodePortAddresses returns the addresses on which a Service's node ports are served; nil if it has none.
+func (s *State) nodePortAddresses(of *cluster.Service) (addrs []string) {
+	if !slices.ContainsFunc(of.Ports, func(p cluster.ServicePort) bool { return p.NodePort != 0 }) {
+		return nil
+	}
+	for _, addr := range s.Plan.Node.NodePortAddrs {
+		if of.InFamily(cluster.FamilyOf(addr)) {
+			addrs = append(addrs, addr.String())
+		}
+	}
+	return addrs
 }
 
 // planned returns the plan of a Service, which is empty if there is none.

@@ -29,7 +29,7 @@ const unknown = "–"
 func functions() map[string]any {
 	return map[string]any{
 		"count": count, "counter": counterText, "seconds": seconds, "where": status.Where, "reasons": status.Reasons, "tone": toneOf,
-		"addresses": addresses, "ports": ports, "state": status.EndpointState, "why": why,
+		"address": status.Address, "addresses": addresses, "ports": ports, "state": status.EndpointState, "why": why,
 		"some":   func(texts []string) some { return cut(texts, 5) },
 		"date":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"clock":  func(t time.Time) string { return t.UTC().Format("15:04:05") },

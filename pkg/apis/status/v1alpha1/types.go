@@ -139,6 +139,8 @@ type Service struct {
 	SessionAffinitySeconds int `json:"sessionAffinitySeconds,omitempty"`
 	// SourceRanges are the sources that may use the load balancer IPs; empty allows all.
 	SourceRanges []string `json:"sourceRanges,omitempty"`
+	// NodePortAddresses are the addresses of this machine on which the Service's node ports are served. Absent in a list.
+	NodePortAddresses []string `json:"nodePortAddresses,omitempty"`
 	// Endpoints counts the endpoint addresses. A pod with two IP families counts twice, one with several ports once.
 	Endpoints EndpointCounts `json:"endpoints"`
 	// Ports are the Service's ports.
@@ -187,7 +189,7 @@ type Port struct {
 
 // Address is how connections to one address of a port are handled.
 type Address struct {
-	// Address is an IP address. For a NodePort it is 0.0.0.0 or ::, which means the node's addresses.
+	// Address is an IP address. For a NodePort it is 0.0.0.0 or ::, which means those of NodePortAddresses.
 	Address string `json:"address"`
 	// Kind is ClusterIP, LoadBalancerIP, ExternalIP or NodePort.
 	Kind string `json:"kind"`
