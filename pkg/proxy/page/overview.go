@@ -124,7 +124,7 @@ func (p *Page) overview(r *http.Request, s *status.State, d *document) error {
 	rows := newRows(s, i.services, &counts)
 	history, repairs := p.config.Observer.History().Items, p.config.Observer.Repairs().Items
 	slices.Reverse(repairs)
-	d.Title = cmp.Or(d.Head.Node, "kube-proxy")
+	d.Title, d.JSON = cmp.Or(d.Head.Node, "kube-proxy"), v1alpha1.Path+"/services?connections=true"
 	d.Overview = &overview{
 		Synced: s.Info.Synced != nil,
 		Tiles:  tiles(s, i, rows, &counts, history),

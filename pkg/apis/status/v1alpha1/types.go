@@ -10,6 +10,7 @@ const Path = "/api/v1alpha1"
 
 // The kinds of objects.
 const (
+	KindIndex       = "Index"
 	KindInfo        = "Info"
 	KindServiceList = "ServiceList"
 	KindService     = "Service"
@@ -40,6 +41,13 @@ type Status struct {
 	Code int `json:"code"`
 	// Message describes the error and what to do.
 	Message string `json:"message"`
+}
+
+// Index lists the paths of the API. Served at /.
+type Index struct {
+	TypeMeta
+	// Paths are those that the metrics address serves.
+	Paths []string `json:"paths"`
 }
 
 // Info describes the proxy. Served at /info.
