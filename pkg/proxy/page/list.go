@@ -144,16 +144,17 @@ type column struct {
 	URL, Sorted string
 }
 
+// columns begin with what a narrow screen should show.
 func columns() []column {
 	return []column{
 		{key: byName, Title: "Service", compare: func(a, b *row) int { return a.Service.Name.Compare(b.Service.Name) }},
+		{key: "status", Title: "Status", compare: func(a, b *row) int { return cmp.Compare(len(a.Problems), len(b.Problems)) }},
+		{key: "ready", Title: "Ready", Numeric: true, compare: func(a, b *row) int { return cmp.Compare(a.Endpoints.Ready, b.Endpoints.Ready) }},
 		{key: "addresses", Title: "Addresses"},
 		{key: "ports", Title: "Ports"},
-		{key: "ready", Title: "Ready", Numeric: true, compare: func(a, b *row) int { return cmp.Compare(a.Endpoints.Ready, b.Endpoints.Ready) }},
 		{key: "connections", Title: "Connections", Numeric: true, compare: func(a, b *row) int { return cmp.Compare(a.connections, b.connections) }},
 		{key: "rate", Title: "Per second", Numeric: true, compare: func(a, b *row) int { return cmp.Compare(a.rate, b.rate) }},
 		{key: "refused", Title: "Refused", Numeric: true, compare: func(a, b *row) int { return cmp.Compare(a.refused, b.refused) }},
-		{key: "status", Title: "Status", compare: func(a, b *row) int { return cmp.Compare(len(a.Problems), len(b.Problems)) }},
 	}
 }
 

@@ -153,9 +153,9 @@ func tiles(s *status.State, i *index, rows []row, counts *counters, history []v1
 	default:
 		connections.Note = "known with the next reading"
 	}
-	changed := tile{Label: "Changes", Value: count(total(history).Changes), Note: "in the last hour; none waits"}
+	changed := tile{Label: "Changes", Value: count(total(history).Changes), Note: "in the last hour; none pending"}
 	if info.Pending != nil {
-		changed.Note, changed.Tone = "in the last hour; one waits for "+status.Ago(s.Now, *info.Pending), warn
+		changed.Note, changed.Tone = "in the last hour; one pending for "+status.Ago(s.Now, *info.Pending), warn
 	}
 	problems := tile{Label: "With problems", Value: count(i.problems), Note: "of these Services"}
 	if i.problems > 0 {
