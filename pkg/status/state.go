@@ -87,7 +87,7 @@ func (s *State) Describe() *v1alpha1.Info {
 // Filter selects Services. The zero value selects all.
 type Filter struct {
 	Namespace string
-	// Address selects the Services that have it as cluster IP, load balancer IP or external IP, or as endpoint.
+	// Address selects the Services that have it as cluster IP, load balancer IP (served or not) or external IP, or as endpoint.
 	Address netip.Addr
 }
 
@@ -99,7 +99,7 @@ func (f Filter) Matches(s *cluster.Service) bool {
 	if !f.Address.IsValid() {
 		return true
 	}
-	if slices.Contains(s.ClusterIPs, f.Address) || slices.Contains(s.LoadBalancerIPs(), f.Address) || slices.Contains(s.ExternalIPs(), f.Address) {
+	if slices.Contains(slices.Concat(s.ClusterIPs, s.LoadBalancerIPs(), s.Stray(), s.ExternalIPs()), f.Address) {
 		return true
 	}
 	return slices.ContainsFunc(s.Slices, func(slice *cluster.EndpointSlice) bool {

@@ -65,6 +65,10 @@ func local(more string, endpoints ...string) string {
 	return web(", type: LoadBalancer, externalTrafficPolicy: Local"+more, endpoints...)
 }
 
+// stray is a Service of type ClusterIP with the status of a load balancer.
+var stray = clusters.Service("default/lb", "type: ClusterIP, clusterIP: 10.96.0.11, ports: [{name: http, port: 80}]") +
+	"status: {loadBalancer: {ingress: [{ip: 192.0.2.33}]}}\n" + clusters.Slice("default/lb", "lb-1", "{name: http, port: 8080}", there)
+
 // dual is a Service of both families with an endpoint in each.
 const dual = `---
 apiVersion: v1
@@ -113,9 +117,8 @@ func found() []scenario {
 		{name: "two Services claim an external IP", objects: web(`, externalIPs: ["192.0.2.55"]`, there) + service("default/also", `clusterIP: 10.96.0.11, ports: [{name: http, port: 80}], externalIPs: ["192.0.2.55"]`, there),
 			flags: "--feature-gates AllowServiceExternalIPs=true", command: "explain --from external --to 192.0.2.55:80",
 			names: []string{"192.0.2.55:80/TCP is an external IP of default/", "claims it too"}},
-		{name: "a load balancer's status on a ClusterIP", objects: web("", there) + service("default/lb", "type: ClusterIP, clusterIP: 10.96.0.11, ports: [{name: http, port: 80}]") +
-			"status: {loadBalancer: {ingress: [{ip: 192.0.2.33}]}}\n" + clusters.Slice("default/lb", "lb-1", "{name: http, port: 8080}", there),
-			command: "explain --from external --to 192.0.2.33:80", code: 4, names: []string{"192.0.2.33 is in the status of default/lb", "type is not LoadBalancer"}},
+		{name: "a load balancer's status on a ClusterIP", objects: web("", there) + stray, command: "explain --from external --to 192.0.2.33:80", code: 4,
+			names: []string{"192.0.2.33 is in the status of default/lb", "type is not LoadBalancer"}},
 		{name: "endpoints of another IP family", objects: service("default/web", "clusterIP: 10.96.0.10, ports: [{name: http, port: 80}]") + dual[strings.Index(dual[3:], "---")+3:],
 			command: "service describe web", names: []string{"FamilyNotServed", "IPv6"}},
 		{name: "the API server forbids", kubeconfig: "forbidden", unready: true, command: "service list -A", code: 1,
@@ -149,6 +152,11 @@ func others() []scenario {
 			command: "trace default/web", code: 3, names: []string{"rp_filter"}, not: "hairpin"},
 		{name: "the forward policy drops", objects: web("", there), modes: both, send: "pod1a 10.96.0.10:80", breaks: "iptables -P FORWARD DROP",
 			command: "trace default/web", code: 3, names: []string{"dropped by table ip filter, chain FORWARD (its policy), which is not kube-proxy's"}},
+		{name: "whose an address in the status of a ClusterIP is", objects: web("", there) + stray, command: "service list --address 192.0.2.33", names: []string{"StatusNotServed"}},
+		{name: "why a load balancer IP is not served", objects: web("", there) + stray, command: "service describe lb",
+			names: []string{"StatusNotServed 192.0.2.33 is in the status of default/lb, whose type is not LoadBalancer: it is not served"}},
+		{name: "what a cluster's objects have in their status", none: true, objects: web("", there) + stray, command: "analyze --manifests $DIR/objects", code: 1,
+			names: []string{"StatusNotServed", "192.0.2.33"}},
 		{name: "one endpoint is dead", objects: web("", there, "{addresses: [10.244.1.3], nodeName: node1}"), modes: both, command: "explain default/web --try 20", code: 5,
 			names: []string{"10.244.1.3:8080", "refused", "10.244.2.2:8080", "answered"}},
 		{name: "one endpoint is dead, for a script", objects: web("", there, "{addresses: [10.244.1.3], nodeName: node1}"), command: "explain default/web --try 20 -o json", code: 5,

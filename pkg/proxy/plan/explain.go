@@ -289,7 +289,7 @@ func (p *Plan) almost(packet Packet) string {
 	}
 	for service := range p.snapshot.Services.Values() {
 		if slices.Contains(service.Stray(), to) {
-			return fmt.Sprintf("%s is in the status of %s, whose type is not LoadBalancer: it is not served", to, service.Name)
+			return strayText(service, to)
 		}
 	}
 	return ""

@@ -17,6 +17,7 @@ const (
 	ProblemContested            = "Contested"
 	ProblemExternalIPsNotServed = "ExternalIPsNotServed"
 	ProblemFamilyNotServed      = "FamilyNotServed"
+	ProblemStatusNotServed      = "StatusNotServed"
 	ProblemTooLarge             = "TooLarge"
 	// The others are observed.
 	ProblemRefused = "RefusedByKernel"
@@ -30,7 +31,7 @@ const (
 func ProblemReasons() []string {
 	return []string{
 		ProblemNoSuchPort, ProblemNoEndpoints, ProblemNoLocalEndpoints, ProblemContested, ProblemExternalIPsNotServed, ProblemFamilyNotServed,
-		ProblemTooLarge, ProblemRefused, ProblemDelayed, ProblemHealthCheck,
+		ProblemStatusNotServed, ProblemTooLarge, ProblemRefused, ProblemDelayed, ProblemHealthCheck,
 	}
 }
 
@@ -75,7 +76,15 @@ func (p *Plan) Problems(name cluster.ServiceName, observed Observed) []Problem {
 		j.add(Problem{Reason: ProblemTooLarge}, "the last %d of %d ports are not served: the Service would need too many rules (docs/scale.md); split it", n, len(s.Ports))
 	}
 	j.families()
+	for _, addr := range s.Stray() {
+		j.add(Problem{Reason: ProblemStatusNotServed, Family: cluster.FamilyOf(addr).String(), Address: addr.String()}, "%s", strayText(s, addr))
+	}
 	return append(j.found, observed[name]...)
+}
+
+// strayText says why an address in the status of a Service is not served.
+func strayText(s *cluster.Service, addr netip.Addr) string {
+	return fmt.Sprintf("%s is in the status of %s, whose type is not LoadBalancer: it is not served", addr, s.Name)
 }
 
 // judge collects the problems of one Service.

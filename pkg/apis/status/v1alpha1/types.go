@@ -283,8 +283,8 @@ type Change struct {
 
 // Problem is a reason why connections fail.
 type Problem struct {
-	// Reason is a word: NoSuchPort, NoEndpoints, NoLocalEndpoints, Contested, ExternalIPsNotServed, FamilyNotServed, TooLarge,
-	// RefusedByKernel, ChangeDelayed or HealthCheckNotServed.
+	// Reason is a word: NoSuchPort, NoEndpoints, NoLocalEndpoints, Contested, ExternalIPsNotServed, FamilyNotServed, StatusNotServed,
+	// TooLarge, RefusedByKernel, ChangeDelayed or HealthCheckNotServed.
 	Reason string `json:"reason"`
 	// Message says what is wrong, with the objects' names, and what to do.
 	Message string `json:"message"`
