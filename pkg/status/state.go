@@ -72,6 +72,10 @@ func (s *State) Describe() *v1alpha1.Info {
 	if s.Counter != nil {
 		info.ConnectionsCounted = backend.Counted(s.Counter, s.Families).String()
 	}
+	info.Problems = slices.Clip(info.Problems)
+	for _, problem := range s.Plan.NodeProblems() {
+		info.Problems = append(info.Problems, v1alpha1.Problem(problem))
+	}
 	for _, problems := range s.Observed {
 		if info.Observed == nil {
 			info.Observed = map[string]int{}

@@ -69,6 +69,9 @@ func local(more string, endpoints ...string) string {
 var stray = clusters.Service("default/lb", "type: ClusterIP, clusterIP: 10.96.0.11, ports: [{name: http, port: 80}]") +
 	"status: {loadBalancer: {ingress: [{ip: 192.0.2.33}]}}\n" + clusters.Slice("default/lb", "lb-1", "{name: http, port: 8080}", there)
 
+// manifest writes a manifest with a source range that is none.
+const manifest = "printf 'apiVersion: v1\nkind: Service\nmetadata: {name: bad, namespace: default}\nspec: {clusterIP: 10.96.0.99, type: LoadBalancer, ports: [{port: 80}], loadBalancerSourceRanges: [x]}\n' > $DIR/objects/bad.yaml"
+
 // dual is a Service of both families with an endpoint in each.
 const dual = `---
 apiVersion: v1
@@ -134,6 +137,16 @@ func found() []scenario {
 		{name: "another program flushes the rules", objects: web("", there), modes: both, breaks: "nft flush ruleset; sleep 0.3", command: "drift", names: []string{"nft (process"}},
 		{name: "the cluster CIDR is wrong", objects: web("", here), flags: "--cluster-cidr 10.24.0.0/16", command: "explain --from 10.244.1.2 --to default/web",
 			names: []string{"10.244.1.2 is neither this node nor local traffic: it is not in 10.24.0.0/16, and no endpoint on this node is: is clusterCIDRs right?"}},
+		{name: "the cluster CIDR is wrong, for check", objects: web("", here), flags: "--cluster-cidr 10.24.0.0/16", command: "check --proxy-mode nftables --skip api,kernel,tools,firewall,settings",
+			names: []string{"NoEndpointInClusterCIDR: no endpoint on this node is in 10.24.0.0/16", "--cluster-cidr"}},
+		{name: "a manifest is invalid", objects: web("", here), breaks: manifest, command: "service list",
+			names: []string{"Warning: InvalidManifest: ", "/objects/bad.yaml:", "loadBalancerSourceRanges", "default/web"}},
+		{name: "where the Service of an invalid manifest is", objects: web("", here), breaks: manifest, command: "service describe bad", code: 1,
+			names: []string{"Service default/bad is not served", "InvalidManifest: ", "/objects/bad.yaml:", "loadBalancerSourceRanges"}},
+		{name: "the configuration becomes invalid", objects: web("", here), flags: "--config $DIR/config",
+			before: "printf 'apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: nftables\nbindAddress: 172.18.0.11\nconntrack: {maxPerCore: 0}\n' > $DIR/config",
+			breaks: "sed -i s/nftables/ipvs/ $DIR/config; sleep 2", command: "check --config $DIR/config --skip api,kernel,tools,firewall,settings", code: 1,
+			names: []string{"fail config/file", "warn proxy/inputs InvalidConfiguration: ", "config:3", "ipvs"}},
 		{name: "a bridge port without hairpin mode", objects: web("", here), modes: both, send: "pod1a 10.96.0.10:80", breaks: "bridge link set dev vethpod1a hairpin off",
 			command: "trace default/web", code: 3, names: []string{"the endpoint is the source itself", "vethpod1a", "hairpin mode is off", "bridge link set dev vethpod1a hairpin on"}, not: "rp_filter"},
 		{name: "another process owns the table", objects: web("", there), unready: true, before: "setsid sh -c \"{ printf 'add table ip kube-proxy { flags owner; }\\n'; sleep 20; } | nft -i\" > /dev/null 2>&1 & sleep 0.5",

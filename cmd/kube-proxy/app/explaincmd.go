@@ -118,7 +118,7 @@ func (o *explainOptions) run(cmd *cobra.Command) error {
 	if strings.HasPrefix(explanation.To, "[") {
 		family = cluster.IPv6
 	}
-	return cmp.Or(failing(cmd.Context(), reader, family.String()), verdictCode(explanation))
+	return cmp.Or(failing(cmd, reader, family.String()), verdictCode(explanation))
 }
 
 // print prints an explanation in the chosen format.

@@ -136,7 +136,7 @@ func (o *serviceOptions) run(cmd *cobra.Command, show func(round) (*inspect.Coun
 		if _, err := showRound(cmd.Context(), nil); err != nil {
 			return err
 		}
-		return failing(cmd.Context(), from, "")
+		return failing(cmd, from, "")
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -163,6 +163,9 @@ func (w *Watch) Synced(s *proxy.Sync) {
 	for _, warning := range observed(s.After.Node, w.config.Plan, w.nodePorts, w.hinted) {
 		w.warn(warning)
 	}
+	for _, problem := range s.Plan.NodeProblems() {
+		w.warn(warning{message: "A setting does not fit this node", hint: problem.Message})
+	}
 }
 
 // findHints looks for zone hints that the Node's missing zone makes useless.

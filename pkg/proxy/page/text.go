@@ -44,7 +44,7 @@ func toneOf(word string) string {
 	switch word {
 	case v1alpha1.VerdictBalance, "ready":
 		return good
-	case plan.ProblemNoLocalEndpoints, plan.ProblemExternalIPsNotServed, plan.ProblemFamilyNotServed, plan.ProblemStatusNotServed, "terminating", "terminated":
+	case plan.ProblemNoLocalEndpoints, plan.ProblemExternalIPsNotServed, plan.ProblemFamilyNotServed, plan.ProblemStatusNotServed, plan.ProblemClusterCIDR, "terminating", "terminated":
 		return warn
 	default:
 		return bad

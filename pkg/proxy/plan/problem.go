@@ -35,9 +35,12 @@ func ProblemReasons() []string {
 	}
 }
 
+// ProblemClusterCIDR is a reason of [Plan.NodeProblems].
+const ProblemClusterCIDR = "NoEndpointInClusterCIDR"
+
 // Problem is a reason why connections to a Service fail on this node.
 type Problem struct {
-	// Reason is one of [ProblemReasons].
+	// Reason is one of [ProblemReasons], or of those of the node.
 	Reason string
 	// Message says what is wrong, with the objects' names, and what to do.
 	Message string
@@ -85,6 +88,17 @@ func (p *Plan) Problems(name cluster.ServiceName, observed Observed) []Problem {
 // strayText says why an address in the status of a Service is not served.
 func strayText(s *cluster.Service, addr netip.Addr) string {
 	return fmt.Sprintf("%s is in the status of %s, whose type is not LoadBalancer: it is not served", addr, s.Name)
+}
+
+// NodeProblems returns which settings do not fit this node.
+func (p *Plan) NodeProblems() (found []Problem) {
+	for _, cidr := range p.Node.LocalTraffic.CIDRs {
+		if p.outside(cidr) {
+			found = append(found, Problem{Reason: ProblemClusterCIDR, Family: cluster.FamilyOf(cidr.Addr()).String(), Message: fmt.Sprintf("no endpoint on this node is in "+
+				"%s, by which local traffic is detected, so connections from pods to cluster IPs are masqueraded; correct detectLocal.clusterCIDRs (--cluster-cidr)", cidr)})
+		}
+	}
+	return found
 }
 
 // judge collects the problems of one Service.

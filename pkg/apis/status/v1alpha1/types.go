@@ -78,6 +78,9 @@ type Info struct {
 	// Observed is the number of Services with each of those problems that no plan shows: RefusedByKernel, ChangeDelayed and
 	// HealthCheckNotServed.
 	Observed map[string]int `json:"observed,omitempty"`
+	// Problems are what is wrong with the files that the proxy reads and with its settings: InvalidConfiguration, InvalidManifest, and
+	// NoEndpointInClusterCIDR.
+	Problems []Problem `json:"problems,omitempty"`
 	// Sync is the last sync, which may have failed; absent before the first one.
 	Sync *Sync `json:"sync,omitempty"`
 	// ConnectionsCounted is what the kernel counts: endpoint (connections to each endpoint and address of a Service), service
@@ -283,7 +286,7 @@ type Change struct {
 
 // Problem is a reason why connections fail.
 type Problem struct {
-	// Reason is a word: NoSuchPort, NoEndpoints, NoLocalEndpoints, Contested, ExternalIPsNotServed, FamilyNotServed, StatusNotServed,
+	// Reason is a word; of a Service it is one of NoSuchPort, NoEndpoints, NoLocalEndpoints, Contested, ExternalIPsNotServed, FamilyNotServed, StatusNotServed,
 	// TooLarge, RefusedByKernel, ChangeDelayed or HealthCheckNotServed.
 	Reason string `json:"reason"`
 	// Message says what is wrong, with the objects' names, and what to do.
