@@ -53,7 +53,7 @@ counter starts at zero again when its rule is replaced, for example when endpoin
 ` + readerHelp,
 		Example: `  kube-proxy service list -A -o wide
   kube-proxy service list --address 10.96.0.10
-  kubectl -n kube-system exec ds/kube-proxy -- kube-proxy service list -A`,
+  kubectl -n kube-system exec kube-proxy-x7k2p -- kube-proxy service list -A`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return opts.run(cmd, opts.list) },
 	}

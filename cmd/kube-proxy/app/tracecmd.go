@@ -58,7 +58,7 @@ It ends after --count packets, after --duration, or by Ctrl-C. Exits with 0 if a
 vanished, or could not be followed to its end, with 4 if there was no packet, and with 1 or 2 if there is no answer.`, packets.PerSecond),
 		Example: `  kube-proxy trace default/web
   kube-proxy trace 10.96.0.10:53/udp --from 10.244.1.0/24 --count 3
-  kubectl -n kube-system exec ds/kube-proxy -- kube-proxy trace default/web -o json`,
+  kubectl -n kube-system exec kube-proxy-x7k2p -- kube-proxy trace default/web -o json`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
