@@ -191,6 +191,8 @@ func others() []scenario {
 		{name: "which version a command is", none: true, command: "service list --version", names: []string{"Kubernetes v"}},
 		{name: "an endpoint is traced that a Service's clients reach", objects: web("", there), command: "trace 10.244.2.2:8080 --duration 100ms", code: 4,
 			names: []string{"No packet was seen", "connections through a Service are traced with its name"}},
+		{name: "a URL", objects: web("", there), modes: both, command: "explain http://web.default.svc.cluster.local/healthz", names: []string{"10.96.0.10:80/TCP is a cluster IP of default/web:http", "10.244.2.2:8080"}},
+		{name: "a cluster IP without a port", objects: web("", there), command: "explain 10.96.0.10", names: []string{"10.96.0.10 has this port only: 80/TCP", "cluster IP of default/web:http"}},
 		{name: "the wrong namespace", objects: web("", there), command: "service list -n shop", names: []string{"No Services found in namespace shop", "1 in others: -A"}},
 	}
 }

@@ -45,7 +45,8 @@ sent. With --try, connections are sent from this node, and the results are compa
 --from is an IP address, a pod as NAMESPACE/POD (found through the API server, as kubectl does; kubectl exec in a kube-proxy pod
 has no right to read pods: give the pod's IP address there), node, or external: a client outside the cluster. The destination,
 which may also be --to, is an address with a port, or a Service: then the address is its cluster IP, or for external clients a
-load balancer IP, an external IP or a node port. PROTOCOL is tcp, udp or sctp.
+load balancer IP, an external IP or a node port. A port may be missing if there is one only. DNS names of Services (NAME.NAMESPACE.svc)
+and URLs work, too. PROTOCOL is tcp, udp or sctp.
 ` + readerHelp + `
 
 Exits with 0 if the connection is sent to an endpoint, with 3 if it is rejected or dropped, with 4 if the proxy leaves it
