@@ -111,6 +111,7 @@ func found() []scenario {
 			names: []string{"port 30080/TCP is the node port of default/web:http", "10.244.1.1 is none of the node port addresses of this node (172.18.0.11", "nodePortAddresses"}},
 		{name: "the addresses that answer node ports", objects: nodePort(there), command: "service describe web",
 			names: []string{"Node ports on: 172.18.0.11 Traffic policy", "node:30080 (IPv4)"}},
+		{name: "what the node's address serves", objects: nodePort(there) + stray, command: "service list --address 172.18.0.11 --no-headers", names: []string{"default web 10.96.0.10 80:30080/TCP"}, not: "10.96.0.11"},
 		{name: "a node port on localhost", objects: nodePort(there), command: "explain --to 127.0.0.1:30080", code: 4,
 			names: []string{"port 30080/TCP is the node port of default/web:http", "nodePortAddresses"}},
 		{name: "another proxy runs", objects: web("", there), breaks: "timeout 10 $PROXY --manifests $DIR/objects --proxy-mode iptables --hostname-override node1 --metrics-bind-address 127.0.0.1:10250 --healthz-bind-address 127.0.0.1:10257 > /dev/null 2>&1 & sleep 1",

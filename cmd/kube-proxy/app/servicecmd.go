@@ -61,7 +61,7 @@ counter starts at zero again when its rule is replaced, for example when endpoin
 	opts.addNamespace(command)
 	command.Flags().BoolVar(&opts.noHeaders, "no-headers", false, "Print no line with the names of the columns.")
 	command.Flags().BoolVarP(&opts.all, "all-namespaces", "A", false, "List the Services of all namespaces.")
-	command.Flags().StringVar(&opts.address, "address", "", "IP `address`: list the Services, of any namespace, that have it as their own or as an endpoint's.")
+	command.Flags().StringVar(&opts.address, "address", "", "IP `address`: list the Services, of any namespace, that have it as their own or as an endpoint's, or the node's with node ports.")
 	return command
 }
 

@@ -117,7 +117,7 @@ type FamilySync struct {
 }
 
 // ServiceList is a list of Services, sorted by namespace and name. Served at /services, with the query parameters
-// namespace, address (Services that have this address), and connections=true (counters are read too).
+// namespace, address (Services that have this address, or node ports on it), and connections=true (counters are read too).
 type ServiceList struct {
 	TypeMeta
 	// Time is when the list was made, or when its counters were read.
@@ -286,8 +286,8 @@ type Change struct {
 
 // Problem is a reason why connections fail.
 type Problem struct {
-	// Reason is a word; of a Service it is one of NoSuchPort, NoEndpoints, NoLocalEndpoints, Contested, ExternalIPsNotServed, FamilyNotServed, StatusNotServed,
-	// TooLarge, RefusedByKernel, ChangeDelayed or HealthCheckNotServed.
+	// Reason is a word; of a Service it is one of NoSuchPort, NoEndpoints, NoLocalEndpoints, Contested, ExternalIPsNotServed,
+	// FamilyNotServed, StatusNotServed, TooLarge, RefusedByKernel, ChangeDelayed or HealthCheckNotServed.
 	Reason string `json:"reason"`
 	// Message says what is wrong, with the objects' names, and what to do.
 	Message string `json:"message"`
