@@ -102,6 +102,10 @@ func found() []scenario {
 		{name: "a firewall that accepts by its policy and drops", objects: web("", there), modes: both, send: "pod1a 10.96.0.10:80",
 			breaks:  `nft 'table inet corpfw { chain cfwd { type filter hook forward priority 0; policy accept; tcp dport 8080 drop comment "ticket 4711"; }; }'`,
 			command: "trace default/web", code: 3, names: []string{"dropped by table inet corpfw, chain cfwd (ticket 4711), which is not kube-proxy's"}},
+		{name: "the same firewall, for a script", objects: web("", there), send: "pod1a 10.96.0.10:80",
+			breaks:  `nft 'table inet corpfw { chain cfwd { type filter hook forward priority 0; policy accept; tcp dport 8080 drop comment "ticket 4711"; }; }'`,
+			command: "trace default/web -o yaml", code: 3, names: []string{"--- apiVersion: serviceproxy/v1alpha1", "verdict: Dropped", "table: corpfw"}},
+		{name: "the fields of a configuration", none: true, command: "config explain", names: []string{"FIELDS:", "nodePortAddresses"}},
 		{name: "a stale connection tracking entry", objects: web("", there) + service("default/dns", "clusterIP: 10.96.0.53, ports: [{name: dns, protocol: UDP, port: 53}]") +
 			clusters.Slice("default/dns", "dns-1", "{name: dns, protocol: UDP, port: 8080}", there), modes: both, send: "pod1a 10.96.0.53:53/udp",
 			breaks:  "sleep 0.5; conntrack -I -s 10.244.1.2 -d 10.96.0.53 -p udp --sport 40000 --dport 53 --dst-nat 10.244.2.99:8080 --timeout 120",

@@ -74,7 +74,7 @@ vanished, or could not be followed to its end, with 4 if there was no packet, an
 	command.Flags().BoolVar(&opts.opening, "new", false, "Of TCP, follow only the segments that open a connection.")
 	command.Flags().IntVar(&opts.count, "count", 10, "`number` of packets to follow, at most 1000.")
 	command.Flags().DurationVar(&opts.duration, "duration", 30*time.Second, "`time` to wait for packets, at most 1h.")
-	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON)
+	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
 	return command
 }
 
@@ -136,6 +136,9 @@ func (o *traceOptions) run(cmd *cobra.Command) error {
 func (o *traceOptions) show(cmd *cobra.Command) func(*v1alpha1.PacketTrace) error {
 	style := printer(cmd)
 	return func(p *v1alpha1.PacketTrace) error {
+		if o.output == outputYAML {
+			fmt.Fprintln(cmd.OutOrStdout(), "---")
+		}
 		if o.output != outputText {
 			return printObject(cmd.OutOrStdout(), o.output, p)
 		}
