@@ -112,14 +112,11 @@ func (o *explainOptions) run(cmd *cobra.Command) error {
 	if err := o.print(cmd, explanation); err != nil {
 		return err
 	}
-	if explanation.Trial != nil && !explanation.Trial.Succeeds {
-		return exitCode{exitDisagree, nil}
-	}
 	family := cluster.IPv4
 	if strings.HasPrefix(explanation.To, "[") {
 		family = cluster.IPv6
 	}
-	return cmp.Or(failing(cmd, reader, family.String()), verdictCode(explanation))
+	return cmp.Or(failing(cmd, reader, family.String()), codeOf(explanation))
 }
 
 // print prints an explanation in the chosen format.
@@ -130,12 +127,14 @@ func (o *explainOptions) print(cmd *cobra.Command, e *v1alpha1.Explanation) erro
 	return printer(cmd).PrintExplanation(cmd.OutOrStdout(), e)
 }
 
-// verdictCode ends the command with the exit code of a verdict.
-func verdictCode(e *v1alpha1.Explanation) error {
-	switch e.Verdict {
-	case v1alpha1.VerdictBalance:
+// codeOf ends the command with the exit code of a trial or a verdict.
+func codeOf(e *v1alpha1.Explanation) error {
+	switch {
+	case e.Trial != nil && !e.Trial.Succeeds:
+		return exitCode{exitDisagree, nil}
+	case e.Verdict == v1alpha1.VerdictBalance:
 		return nil
-	case v1alpha1.VerdictPass:
+	case e.Verdict == v1alpha1.VerdictPass:
 		return exitCode{exitNotOurs, nil}
 	default:
 		return exitCode{exitRefused, nil}
