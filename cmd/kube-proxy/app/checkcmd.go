@@ -50,7 +50,7 @@ Exits with 0 if nothing failed, with 1 if something did (with --strict, also if 
 line cannot be used.`,
 		Example: `  kube-proxy check --pre --config /var/lib/kube-proxy/config.conf
   kube-proxy check --proxy-mode nftables --wait 2m
-  kubectl -n kube-system exec ds/kube-proxy -- kube-proxy check --config /var/lib/kube-proxy/config.conf -o json`,
+  kubectl -n kube-system exec kube-proxy-x7k2p -- kube-proxy check --config /var/lib/kube-proxy/config.conf -o json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runCheck(cmd, opts) },
 	}

@@ -24,6 +24,9 @@ Without a command, kube-proxy is the proxy. No other command changes Services, r
 this node ([API](api.md)); analyze, audit and config work on any machine, also on macOS and Windows. All have --help and --version.
 [config.md](config.md) has the flags of the proxy that set a field of the configuration file.
 
+Shells complete commands, flags, Services and namespaces after ` + "`source <(kube-proxy completion bash)`" + ` (or zsh, fish, powershell). As
+a plugin (` + "`ln -s $(which kube-proxy) ~/bin/kubectl-kube_proxy`" + `), ` + "`kubectl kube-proxy analyze`" + ` is ` + "`kube-proxy analyze`" + `.
+
 `
 
 // TestDocsCommands compares docs/commands.md with the help of every command.

@@ -27,14 +27,14 @@ func newConfigExplainCommand() *cobra.Command {
 			case markdown:
 				fmt.Fprint(out, explain.Markdown(fields, flagFor))
 			case len(args) == 0:
-				printFields(out, fields)
+				printFields(out, "FIELDS:", fields)
 			default:
 				field, within, err := explain.Find(fields, args[0])
 				if err != nil {
 					return err
 				}
 				printField(out, field)
-				printFields(out, within)
+				printFields(out, "\nFIELDS:", within)
 			}
 			return nil
 		},
@@ -68,12 +68,12 @@ func printField(out io.Writer, f explain.Field) {
 	fmt.Fprintf(out, "\n%s\n", terminal.Wrap(f.Doc, 100))
 }
 
-// printFields prints a list of fields, one on each line.
-func printFields(out io.Writer, fields []explain.Field) {
+// printFields prints a list of fields, one on each line, below a heading.
+func printFields(out io.Writer, heading string, fields []explain.Field) {
 	if len(fields) == 0 {
 		return
 	}
-	fmt.Fprintln(out, "\nFIELDS:")
+	fmt.Fprintln(out, heading)
 	for _, f := range fields {
 		def := ""
 		if f.Default != "" {

@@ -45,7 +45,8 @@ sent. With --try, connections are sent from this node, and the results are compa
 --from is an IP address, a pod as NAMESPACE/POD (found through the API server, as kubectl does; kubectl exec in a kube-proxy pod
 has no right to read pods: give the pod's IP address there), node, or external: a client outside the cluster. The destination,
 which may also be --to, is an address with a port, or a Service: then the address is its cluster IP, or for external clients a
-load balancer IP, an external IP or a node port. PROTOCOL is tcp, udp or sctp.
+load balancer IP, an external IP or a node port. A port may be missing if there is one only. DNS names of Services (NAME.NAMESPACE.svc)
+and URLs work, too. PROTOCOL is tcp, udp or sctp.
 ` + readerHelp + `
 
 Exits with 0 if the connection is sent to an endpoint, with 3 if it is rejected or dropped, with 4 if the proxy leaves it
@@ -86,8 +87,6 @@ func (o *explainOptions) check() error {
 		return usageError{fmt.Errorf("--try %d is not between 0 and %d", o.try, maxTries)}
 	case o.try > 0 && (o.connection.From != "node" || !o.running()):
 		return usageError{fmt.Errorf("--try sends connections from this node: it needs --from node and a running proxy")}
-	case o.try > 0 && o.output != outputText:
-		return usageError{fmt.Errorf("--try prints text: leave out --output %s", o.output)}
 	}
 	return o.checkOutput()
 }
@@ -105,19 +104,19 @@ func (o *explainOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := o.print(cmd, explanation); err != nil {
-		return err
-	}
 	if o.try > 0 {
-		if err := tryConnections(cmd, reader, explanation, o.try); err != nil {
+		if explanation.Trial, err = inspect.Try(cmd.Context(), reader, explanation, o.try); err != nil {
 			return err
 		}
+	}
+	if err := o.print(cmd, explanation); err != nil {
+		return err
 	}
 	family := cluster.IPv4
 	if strings.HasPrefix(explanation.To, "[") {
 		family = cluster.IPv6
 	}
-	return cmp.Or(failing(cmd.Context(), reader, family.String()), verdictCode(explanation))
+	return cmp.Or(failing(cmd, reader, family.String()), codeOf(explanation))
 }
 
 // print prints an explanation in the chosen format.
@@ -128,27 +127,14 @@ func (o *explainOptions) print(cmd *cobra.Command, e *v1alpha1.Explanation) erro
 	return printer(cmd).PrintExplanation(cmd.OutOrStdout(), e)
 }
 
-// tryConnections sends n connections and prints their results.
-func tryConnections(cmd *cobra.Command, reader inspect.Reader, e *v1alpha1.Explanation, n int) error {
-	trial, err := inspect.Try(cmd.Context(), reader, e, n)
-	if err != nil {
-		return err
-	}
-	if _, err := fmt.Fprint(cmd.OutOrStdout(), trial); err != nil {
-		return err
-	}
-	if !trial.Succeeds() {
+// codeOf ends the command with the exit code of a trial or a verdict.
+func codeOf(e *v1alpha1.Explanation) error {
+	switch {
+	case e.Trial != nil && !e.Trial.Succeeds:
 		return exitCode{exitDisagree, nil}
-	}
-	return nil
-}
-
-// verdictCode ends the command with the exit code of a verdict.
-func verdictCode(e *v1alpha1.Explanation) error {
-	switch e.Verdict {
-	case v1alpha1.VerdictBalance:
+	case e.Verdict == v1alpha1.VerdictBalance:
 		return nil
-	case v1alpha1.VerdictPass:
+	case e.Verdict == v1alpha1.VerdictPass:
 		return exitCode{exitNotOurs, nil}
 	default:
 		return exitCode{exitRefused, nil}

@@ -119,12 +119,14 @@ func (o *readerOptions) open(cmd *cobra.Command) (inspect.Reader, error) {
 	return o.load(cmd)
 }
 
-// failing returns an error if the last sync failed in a family, or in any if family is empty.
-func failing(ctx context.Context, from inspect.Reader, family string) error {
-	info, err := from.Info(ctx)
+// failing warns of what is wrong with the proxy as a whole, and returns an error if the last sync failed in a family, or in any if family
+// is empty.
+func failing(cmd *cobra.Command, from inspect.Reader, family string) error {
+	info, err := from.Info(cmd.Context())
 	if err != nil {
 		return err
 	}
+	inspect.PrintProblems(cmd.ErrOrStderr(), info)
 	return inspect.Failing(info, family)
 }
 

@@ -148,5 +148,5 @@ func (o *renderOptions) runDrift(cmd *cobra.Command) error {
 	} else {
 		err = printer(cmd).PrintRepairs(cmd.OutOrStdout(), repairs)
 	}
-	return cmp.Or(err, failing(cmd.Context(), reader, ""))
+	return cmp.Or(err, failing(cmd, reader, ""))
 }

@@ -141,9 +141,10 @@ func (p *process) run(ctx context.Context) (err error) {
 
 	counter := backend.NewSharedCounter(rules.Counters().Connections)
 	var watch *node.Watch
-	shown := p.view(counter, func() []string { return watch.WaitingFor() }, started)
+	var in *inputs
+	shown := p.view(counter, func() []string { return watch.WaitingFor() }, func() []string { return in.invalid() }, started)
 	measured := p.metrics(rules, counter, shown, started)
-	in, err := openInputs(ctx, p.cfg, p.name, p.opts, apiserver.Options{OnHeld: func(apiserver.Held) { measured.RelistHeld() }, OnFailure: measured.WatchFailing})
+	in, err = openInputs(ctx, p.cfg, p.name, p.opts, apiserver.Options{OnHeld: func(apiserver.Held) { measured.RelistHeld() }, OnFailure: measured.WatchFailing})
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ counter starts at zero again when its rule is replaced, for example when endpoin
 ` + readerHelp,
 		Example: `  kube-proxy service list -A -o wide
   kube-proxy service list --address 10.96.0.10
-  kubectl -n kube-system exec ds/kube-proxy -- kube-proxy service list -A`,
+  kubectl -n kube-system exec kube-proxy-x7k2p -- kube-proxy service list -A`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return opts.run(cmd, opts.list) },
 	}
@@ -61,7 +61,7 @@ counter starts at zero again when its rule is replaced, for example when endpoin
 	opts.addNamespace(command)
 	command.Flags().BoolVar(&opts.noHeaders, "no-headers", false, "Print no line with the names of the columns.")
 	command.Flags().BoolVarP(&opts.all, "all-namespaces", "A", false, "List the Services of all namespaces.")
-	command.Flags().StringVar(&opts.address, "address", "", "IP `address`: list the Services, of any namespace, that have it as their own or as an endpoint's.")
+	command.Flags().StringVar(&opts.address, "address", "", "IP `address`: list the Services, of any namespace, that have it as their own or as an endpoint's, or the node's with node ports.")
 	return command
 }
 
@@ -136,7 +136,7 @@ func (o *serviceOptions) run(cmd *cobra.Command, show func(round) (*inspect.Coun
 		if _, err := showRound(cmd.Context(), nil); err != nil {
 			return err
 		}
-		return failing(cmd.Context(), from, "")
+		return failing(cmd, from, "")
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

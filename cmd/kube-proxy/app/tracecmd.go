@@ -58,7 +58,7 @@ It ends after --count packets, after --duration, or by Ctrl-C. Exits with 0 if a
 vanished, or could not be followed to its end, with 4 if there was no packet, and with 1 or 2 if there is no answer.`, packets.PerSecond),
 		Example: `  kube-proxy trace default/web
   kube-proxy trace 10.96.0.10:53/udp --from 10.244.1.0/24 --count 3
-  kubectl -n kube-system exec ds/kube-proxy -- kube-proxy trace default/web -o json`,
+  kubectl -n kube-system exec kube-proxy-x7k2p -- kube-proxy trace default/web -o json`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -74,7 +74,7 @@ vanished, or could not be followed to its end, with 4 if there was no packet, an
 	command.Flags().BoolVar(&opts.opening, "new", false, "Of TCP, follow only the segments that open a connection.")
 	command.Flags().IntVar(&opts.count, "count", 10, "`number` of packets to follow, at most 1000.")
 	command.Flags().DurationVar(&opts.duration, "duration", 30*time.Second, "`time` to wait for packets, at most 1h.")
-	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON)
+	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
 	return command
 }
 
@@ -136,6 +136,9 @@ func (o *traceOptions) run(cmd *cobra.Command) error {
 func (o *traceOptions) show(cmd *cobra.Command) func(*v1alpha1.PacketTrace) error {
 	style := printer(cmd)
 	return func(p *v1alpha1.PacketTrace) error {
+		if o.output == outputYAML {
+			fmt.Fprintln(cmd.OutOrStdout(), "---")
+		}
 		if o.output != outputText {
 			return printObject(cmd.OutOrStdout(), o.output, p)
 		}

@@ -532,3 +532,25 @@ func TestServiceFields(t *testing.T) {
 		}
 	}
 }
+
+// TestClusterCIDR checks that a cluster CIDR is a problem only if pods of this node are endpoints, and none of them is in it.
+func TestClusterCIDR(t *testing.T) {
+	for _, test := range []struct {
+		endpoints []string
+		problems  int
+	}{
+		{nil, 0},
+		{[]string{"10.3.0.9 here"}, 1},
+		{[]string{"10.3.0.9 here", localPod + " here"}, 0},
+		{[]string{nodeIP + " here", otherPod, "10.3.0.9"}, 0}, // a pod in the host's network, and pods of other nodes
+	} {
+		w := newWorld(t)
+		w.update(func(u *cluster.Update) {
+			u.SetService(service())
+			u.SetEndpointSlice(slice("four", test.endpoints...))
+		})
+		if got := w.plan().NodeProblems(); len(got) != test.problems {
+			t.Errorf("endpoints %q: %+v, want %d problems", test.endpoints, got, test.problems)
+		}
+	}
+}

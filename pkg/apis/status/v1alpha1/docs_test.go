@@ -28,7 +28,7 @@ A running proxy serves JSON below /api/v1alpha1 of its metrics address (127.0.0.
 
 ` + "```console" + `
 curl -s 127.0.0.1:10249/api/v1alpha1/services/default/web?connections=true
-kubectl -n kube-system exec ds/kube-proxy -- kube-proxy service list -A
+kubectl -n kube-system exec kube-proxy-x7k2p -- kube-proxy service list -A
 ` + "```" + `
 
 * **Read-only.** It answers to GET and HEAD. It knows Services, EndpointSlices and this Node, of all namespaces, and no secrets.

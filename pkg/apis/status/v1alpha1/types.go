@@ -10,6 +10,7 @@ const Path = "/api/v1alpha1"
 
 // The kinds of objects.
 const (
+	KindIndex       = "Index"
 	KindInfo        = "Info"
 	KindServiceList = "ServiceList"
 	KindService     = "Service"
@@ -42,6 +43,13 @@ type Status struct {
 	Message string `json:"message"`
 }
 
+// Index lists the paths of the API. Served at /.
+type Index struct {
+	TypeMeta
+	// Paths are those that the metrics address serves.
+	Paths []string `json:"paths"`
+}
+
 // Info describes the proxy. Served at /info.
 type Info struct {
 	TypeMeta
@@ -70,6 +78,9 @@ type Info struct {
 	// Observed is the number of Services with each of those problems that no plan shows: RefusedByKernel, ChangeDelayed and
 	// HealthCheckNotServed.
 	Observed map[string]int `json:"observed,omitempty"`
+	// Problems are what is wrong with the files that the proxy reads and with its settings: InvalidConfiguration, InvalidManifest, and
+	// NoEndpointInClusterCIDR.
+	Problems []Problem `json:"problems,omitempty"`
 	// Sync is the last sync, which may have failed; absent before the first one.
 	Sync *Sync `json:"sync,omitempty"`
 	// ConnectionsCounted is what the kernel counts: endpoint (connections to each endpoint and address of a Service), service
@@ -106,7 +117,7 @@ type FamilySync struct {
 }
 
 // ServiceList is a list of Services, sorted by namespace and name. Served at /services, with the query parameters
-// namespace, address (Services that have this address), and connections=true (counters are read too).
+// namespace, address (Services that have this address, or node ports on it), and connections=true (counters are read too).
 type ServiceList struct {
 	TypeMeta
 	// Time is when the list was made, or when its counters were read.
@@ -139,6 +150,8 @@ type Service struct {
 	SessionAffinitySeconds int `json:"sessionAffinitySeconds,omitempty"`
 	// SourceRanges are the sources that may use the load balancer IPs; empty allows all.
 	SourceRanges []string `json:"sourceRanges,omitempty"`
+	// NodePortAddresses are the addresses of this machine on which the Service's node ports are served. Absent in a list.
+	NodePortAddresses []string `json:"nodePortAddresses,omitempty"`
 	// Endpoints counts the endpoint addresses. A pod with two IP families counts twice, one with several ports once.
 	Endpoints EndpointCounts `json:"endpoints"`
 	// Ports are the Service's ports.
@@ -187,7 +200,7 @@ type Port struct {
 
 // Address is how connections to one address of a port are handled.
 type Address struct {
-	// Address is an IP address. For a NodePort it is 0.0.0.0 or ::, which means the node's addresses.
+	// Address is an IP address. For a NodePort it is 0.0.0.0 or ::, which means those of NodePortAddresses.
 	Address string `json:"address"`
 	// Kind is ClusterIP, LoadBalancerIP, ExternalIP or NodePort.
 	Kind string `json:"kind"`
@@ -273,8 +286,8 @@ type Change struct {
 
 // Problem is a reason why connections fail.
 type Problem struct {
-	// Reason is a word: NoSuchPort, NoEndpoints, NoLocalEndpoints, Contested, ExternalIPsNotServed, FamilyNotServed, TooLarge,
-	// RefusedByKernel, ChangeDelayed or HealthCheckNotServed.
+	// Reason is a word; of a Service it is one of NoSuchPort, NoEndpoints, NoLocalEndpoints, Contested, ExternalIPsNotServed,
+	// FamilyNotServed, StatusNotServed, TooLarge, RefusedByKernel, ChangeDelayed or HealthCheckNotServed.
 	Reason string `json:"reason"`
 	// Message says what is wrong, with the objects' names, and what to do.
 	Message string `json:"message"`
@@ -310,6 +323,8 @@ type Explanation struct {
 	Masqueraded bool `json:"masqueraded"`
 	// Hairpin reports that the endpoint sees the node's address also without Masqueraded, if it is the source itself.
 	Hairpin bool `json:"hairpin,omitempty"`
+	// Trial is the result of real connections, printed by "kube-proxy explain --try -o json"; not served.
+	Trial *Trial `json:"trial,omitempty"`
 }
 
 // Step is one decision.
@@ -319,6 +334,37 @@ type Step struct {
 	Subject string `json:"subject"`
 	// Text is the decision and its reason.
 	Text string `json:"text"`
+}
+
+// Trial is the result of connections that were sent from this node to the destination of an Explanation.
+type Trial struct {
+	// Succeeds reports whether they did what was explained, and no endpoint had to be asked itself.
+	Succeeds bool `json:"succeeds"`
+	// Connected, Refused, TimedOut, Denied and Failed are the numbers of connections by their results: Denied ones were refused by rules
+	// of this node as they were sent, and Failed ones could not be sent.
+	Connected int `json:"connected"`
+	Refused   int `json:"refused"`
+	TimedOut  int `json:"timedOut"`
+	Denied    int `json:"denied"`
+	Failed    int `json:"failed"`
+	// Error is why the first of those that failed could not be sent.
+	Error string `json:"error,omitempty"`
+	// Endpoints are the results of those endpoints of which any are known.
+	Endpoints []TriedEndpoint `json:"endpoints,omitempty"`
+	// Conclusion says what the results mean.
+	Conclusion string `json:"conclusion"`
+}
+
+// TriedEndpoint is the result of one endpoint in a Trial.
+type TriedEndpoint struct {
+	// Address is IP:port.
+	Address string `json:"address"`
+	// Connections is the number of connections that the kernel's rules sent to it meanwhile, also of other clients. Absent if they are
+	// not counted.
+	Connections *uint64 `json:"connections,omitempty"`
+	// Result is that of a connection to the endpoint itself, without the Service: answered, refused, no answer, denied at send, or an
+	// error. Absent unless TCP connections to the Service failed; at most 100 endpoints are asked.
+	Result string `json:"result,omitempty"`
 }
 
 // Ruleset is the rules that the plan in force makes. Served at /rules, with the query parameter mode for those of another
