@@ -85,6 +85,7 @@ func Facts(s *v1alpha1.Service) []Fact {
 	add("Source ranges", len(s.SourceRanges) > 0, s.SourceRanges...)
 	add("Traffic policy", true, "internal "+s.InternalTrafficPolicy, "external "+s.ExternalTrafficPolicy)
 	add("Session affinity", s.SessionAffinitySeconds > 0, fmt.Sprintf("ClientIP, for %s after the last connection", time.Duration(s.SessionAffinitySeconds)*time.Second))
+	add("UDP flows", s.PreservesUDPFlows, "stay with an endpoint until it has terminated")
 	var names []string
 	for _, slice := range s.Slices {
 		names = append(names, slice.Name)
