@@ -58,6 +58,16 @@ func table() []row {
 			end: "locked to true, then removed (KEP-4004)",
 		},
 		{
+			name: KeepTerminatingUDPFlows,
+			specs: featuregate.VersionedSpecs{
+				{Version: version.MajorMinor(1, 37), Default: false, PreRelease: featuregate.Alpha},
+			},
+			effect: "UDP flows of a Service with the annotation service.kubernetes.io/udp-connection-handling: PreserveDuringTermination stay " +
+				"with a terminating endpoint until no EndpointSlice lists it, also if it does not serve any more (KEP-5989). New flows go elsewhere. " +
+				"Without it, as in Kubernetes' kube-proxy, flows move when an endpoint is neither ready nor serving.",
+			end: mayChange,
+		},
+		{
 			name: KubeProxyNFTablesLocalhostNodePorts,
 			specs: featuregate.VersionedSpecs{
 				{Version: version.MajorMinor(1, 37), Default: false, PreRelease: featuregate.Alpha},

@@ -96,6 +96,7 @@ func (s *State) Summary(head Head, counts *backend.Connections) *v1alpha1.Servic
 		ClusterIPs: Texts(of.ClusterIPs), LoadBalancerIPs: Texts(of.LoadBalancerIPs()), ExternalIPs: Texts(of.ExternalIPs()),
 		InternalTrafficPolicy: of.InternalPolicy.String(), ExternalTrafficPolicy: of.ExternalPolicy.String(),
 		SessionAffinitySeconds: int(of.Affinity.Seconds()),
+		PreservesUDPFlows:      planned.KeepsTerminating,
 		SourceRanges:           Texts(of.SourceRanges()),
 		Endpoints:              head.Endpoints,
 		Problems:               head.Problems,

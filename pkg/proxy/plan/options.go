@@ -26,6 +26,8 @@ type Options struct {
 	Limits Limits
 	// ServeExternalIPs serves spec.externalIPs, which no controller has confirmed (CVE-2020-8554).
 	ServeExternalIPs bool
+	// KeepTerminatingUDPFlows lets UDP flows stay with terminating endpoints of the Services that wish it (KEP-5989).
+	KeepTerminatingUDPFlows bool
 }
 
 // Limits bounds the rules of one Service: its last ports are not served if there would be more. The zero value bounds nothing.

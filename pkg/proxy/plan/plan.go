@@ -75,6 +75,8 @@ type Service struct {
 	rare *rareLists
 	// HealthCheck is nil unless load balancers check whether this node has endpoints.
 	HealthCheck *HealthCheck
+	// KeepsTerminating lets UDP flows stay with endpoints that terminate, whether or not these still serve.
+	KeepsTerminating bool
 	// WithheldExternalIPs is the number of external IPs that are not served because Options.ServeExternalIPs is off.
 	WithheldExternalIPs uint32
 	// WithheldPorts is the number of ports that are not served because the Service would need too many elements: the last

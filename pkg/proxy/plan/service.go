@@ -31,7 +31,7 @@ type decision struct {
 
 func newDecision(s *cluster.Service, node *cluster.Node, opts *Options, before *Service) *decision {
 	d := &decision{service: s, node: node, opts: opts, before: before,
-		out: &Service{Name: s.Name, UID: s.UID, Created: s.Created}}
+		out: &Service{Name: s.Name, UID: s.UID, Created: s.Created, KeepsTerminating: opts.KeepTerminatingUDPFlows && s.PreserveUDP}}
 	d.out.ClusterIPs = d.clusterIPs()
 	d.ports = d.servedPorts()
 	d.out.WithheldPorts = uint32(len(s.Ports) - len(d.ports))

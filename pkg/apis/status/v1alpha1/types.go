@@ -148,6 +148,8 @@ type Service struct {
 	ExternalTrafficPolicy string `json:"externalTrafficPolicy"`
 	// SessionAffinitySeconds is how long a client keeps its endpoint; 0 is not at all.
 	SessionAffinitySeconds int `json:"sessionAffinitySeconds,omitempty"`
+	// PreservesUDPFlows is whether UDP flows stay with an endpoint until it has terminated.
+	PreservesUDPFlows bool `json:"preservesUDPFlows,omitempty"`
 	// SourceRanges are the sources that may use the load balancer IPs; empty allows all.
 	SourceRanges []string `json:"sourceRanges,omitempty"`
 	// NodePortAddresses are the addresses of this machine on which the Service's node ports are served. Absent in a list.
