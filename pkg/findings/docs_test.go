@@ -36,13 +36,13 @@ func markdown() string {
 	var b strings.Builder
 	b.WriteString(docsHead)
 	for _, group := range Groups() {
-		fmt.Fprintf(&b, "\n## Group %s\n\n%s\n\n| code | severity | what is found | what to do |\n|---|---|---|---|\n", group, group.about())
+		fmt.Fprintf(&b, "\n## Group %s\n\n%s\n\n| code, severity | what is found | what to do |\n|---|---|---|\n", group, group.about())
 		var others []string
 		for _, d := range Definitions() {
 			switch slices.Index(d.Groups, group) {
 			case -1:
 			case 0:
-				fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", d.Code, d.Severity, d.Finds, d.Remedy)
+				fmt.Fprintf(&b, "| `%s` %s | %s | %s |\n", d.Code, d.Severity, d.Finds, d.Remedy)
 			default:
 				others = append(others, fmt.Sprintf("`%s`", d.Code))
 			}

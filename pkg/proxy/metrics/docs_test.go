@@ -47,18 +47,21 @@ their row has another stability. Alerts and a Grafana dashboard are in [build/mo
 // documented returns the table of metrics whose names have a prefix.
 func documented(families []*testutil.MetricFamily, prefix string) string {
 	var table strings.Builder
-	table.WriteString("| name | type | labels | meaning |\n|---|---|---|---|\n")
+	table.WriteString("| name | type (labels) | meaning |\n|---|---|---|\n")
 	for _, family := range families {
 		if !strings.HasPrefix(family.GetName(), prefix) {
 			continue
 		}
 		stability, help, _ := strings.Cut(strings.TrimPrefix(family.GetHelp(), "["), "] ")
 		words := strings.Fields(describe(family))
-		labels := strings.ReplaceAll(strings.TrimPrefix(words[2], "-"), ",", ", ")
+		kind := words[1]
+		if labels := strings.TrimPrefix(words[2], "-"); labels != "" {
+			kind += " (" + strings.ReplaceAll(labels, ",", ", ") + ")"
+		}
 		if stability != "ALPHA" {
 			help += " " + stability + "."
 		}
-		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", words[0], words[1], labels, help)
+		fmt.Fprintf(&table, "| `%s` | %s | %s |\n", words[0], kind, help)
 	}
 	return table.String()
 }
@@ -115,7 +118,7 @@ func TestMonitoring(t *testing.T) {
 		for _, name := range names.FindAllString(string(text), -1) {
 			found[filepath.Ext(path)]++
 			histogram := strings.TrimSuffix(name, "_bucket")
-			if !strings.Contains(string(doc), "| `"+name+"` |") && !strings.Contains(string(doc), "| `"+histogram+"` | histogram |") {
+			if !strings.Contains(string(doc), "| `"+name+"` |") && !strings.Contains(string(doc), "| `"+histogram+"` | histogram ") {
 				t.Errorf("%s: there is no metric %s in docs/metrics.md", path, name)
 			}
 		}

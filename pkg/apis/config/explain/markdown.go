@@ -32,25 +32,25 @@ the rules stay in force. It does not exit when a ConfigMap changes: restart the 
 file is invalid, the log, an Event on the Node and the gauge serviceproxy_config_differs report it. A pipe, such as a shell's <(command), is
 read once.
 
-| field | default, or type | flag | meaning |
-|---|---|---|---|
+| field, flag | default, or type | meaning |
+|---|---|---|
 `, config.GroupName, config.Version, config.Kind)
 	var ignored, moved, added []string
 	for _, f := range fields {
 		section, _, _ := strings.Cut(f.Path, ".")
-		given := code(flag(f.Path))
+		name := strings.TrimSpace(code(f.Path) + " " + code(flag(f.Path)))
 		switch {
 		case f.Type == "section":
 			continue
 		case slices.Contains([]string{"ipvs", "windows", "winkernel"}, section):
-			ignored = append(ignored, strings.TrimSpace(code(f.Path)+" "+given))
+			ignored = append(ignored, name)
 			continue
 		case f.V1alpha1 == "":
 			added = append(added, code(f.Path))
 		case f.V1alpha1 != f.Path:
 			moved = append(moved, code(f.V1alpha1)+" is "+code(f.Path))
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.Path, value(f), given, strings.ReplaceAll(meaning(f), "|", `\|`))
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, value(f), strings.ReplaceAll(meaning(f), "|", `\|`))
 	}
 	fmt.Fprintf(&b, "\nNo effect on what is served: %s. \"kube-proxy config explain\" describes them.\n", strings.Join(ignored, ", "))
 	fmt.Fprintf(&b, "\nNames in v1alpha1: %s. It does not have %s.\n", strings.Join(moved, ", "), strings.Join(added, ", "))
