@@ -23,9 +23,9 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/userfile"
 )
 
-// pollPeriod is the time between two looks at the file, which cost some system calls each. A new content is used when two of them
-// find it, because an editor writes in several steps.
-const pollPeriod = time.Second
+// pollPeriod is the time between two looks at the file; with one each second, an idle proxy used twice as much processor time. A new
+// content is used when two of them find it, because an editor writes in several steps.
+const pollPeriod = 5 * time.Second
 
 // ErrChanged ends a watch after a change in place.
 var ErrChanged = errors.New("the configuration file was changed; the process ends so that it is started again with the new configuration")
