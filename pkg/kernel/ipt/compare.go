@@ -14,38 +14,33 @@ import (
 type Compared struct {
 	// Equal means that the chain has the expected rules.
 	Equal bool
-	// Digest is one of the rules in their order, without counters; 0 of a chain without any. Equal digests mean equal rules within
-	// one process.
-	Digest uint64
+	// Rules is how many it has.
+	Rules int
 }
 
-// Expected returns what [Tables.Compare] expects of a chain whose rules have a digest: the rules, valid until the next call, or
-// known if an earlier comparison has found that rules of this digest are the expected ones.
-type Expected func(chain string, digest uint64) (rules []Rule, known bool)
+// Expected returns the rules that [Tables.Compare] expects of a chain, valid until the next call.
+type Expected func(chain string) []Rule
 
 // comparer compares a chain's rules in the kernel with expected ones.
 type comparer struct {
 	encoder encoder
 	// buffer holds the expressions of an expected rule.
 	buffer []byte
-	digest ruleDigest
 	// held holds the expressions of the kernel's rules one after the other, and ends where each ends.
-	held  []byte
-	ends  []int
-	chain uint64
+	held []byte
+	ends []int
 }
 
 // compare reads the chains of a table: all of them, or those given. If ctx ends it returns those that it has read, at least one, with an
 // error.
 func (r *nftRequests) compare(ctx context.Context, table string, expected Expected, given []string) (map[string]Compared, error) {
 	out := map[string]Compared{}
-	c := &comparer{encoder: encoder{family: r.family}, digest: newRuleDigest()}
+	c := &comparer{encoder: encoder{family: r.family}}
 	err := r.eachChain(ctx, table, given, func(chain string) error {
-		c.held, c.ends, c.chain = c.held[:0], c.ends[:0], 0
+		c.held, c.ends = c.held[:0], c.ends[:0]
 		err := r.rules(table, chain, c.read)
-		rules, known := expected(chain, c.chain)
 		if err == nil {
-			out[chain] = Compared{Equal: known || c.are(rules), Digest: c.chain}
+			out[chain] = Compared{Equal: c.are(expected(chain)), Rules: len(c.ends)}
 		}
 		return err
 	})
@@ -56,7 +51,6 @@ func (r *nftRequests) compare(ctx context.Context, table string, expected Expect
 func (c *comparer) read(rule nf.Rule) {
 	c.held = append(c.held, rule.Attr(unix.NFTA_RULE_EXPRESSIONS)...)
 	c.ends = append(c.ends, len(c.held))
-	c.chain = chained(c.chain, c.digest.of(rule))
 }
 
 // are reports whether the rules that were read are the given ones.

@@ -114,14 +114,6 @@ func (f *Fake) Has(ctx context.Context, table, chain string, rules ...ipt.Rule) 
 	return has, f.mayRead(ctx)
 }
 
-func (c *fakeChain) digest() uint64 {
-	var texts []string
-	for _, rule := range c.rules {
-		texts = append(texts, rule.text)
-	}
-	return ipt.TextDigest(texts)
-}
-
 // line applies one line of an input.
 func (t *fakeTable) line(line string, d dialect) error {
 	words, err := ipt.Words(line)

@@ -51,16 +51,12 @@ func (r *ruleset) forgetOthers(other *ruleset) {
 // expected returns the rules of the chains in a table.
 func (r *ruleset) expected(table string) ipt.Expected {
 	var rules []ipt.Rule
-	return func(name string, digest uint64) ([]ipt.Rule, bool) {
-		c, ok := r.chains.Get(chainName{table, name})
-		if !ok {
-			return nil, false
+	return func(name string) []ipt.Rule {
+		rules = rules[:0]
+		if c, ok := r.chains.Get(chainName{table, name}); ok {
+			rules = c.appendTo(rules)
 		}
-		if digest != 0 && digest == c.digest {
-			return nil, true
-		}
-		rules = c.appendTo(rules[:0])
-		return rules, false
+		return rules
 	}
 }
 
@@ -75,11 +71,10 @@ func (r *ruleset) readTable(ctx context.Context, door ipt.Tables, table string, 
 		name := chainName{table, chainIn}
 		is, wanted := want.chains.Get(name)
 		switch {
-		case slices.Contains(ipt.Builtin(), chainIn) && found.Digest != 0:
+		case slices.Contains(ipt.Builtin(), chainIn) && found.Rules > 0:
 			some = append(some, chainIn)
 		case !name.ours():
 		case wanted && found.Equal:
-			is.digest = found.Digest
 			chains.Set(name, is)
 		default:
 			chains.Set(name, &chain{altered: true})

@@ -119,36 +119,20 @@ func (r *reread) read(ctx, part context.Context, table string) error {
 	for chainIn, found := range compared {
 		name := chainName{table, chainIn}
 		is, ours := r.held.chains.Get(name)
-		if r.right[name] = ours && !is.altered && found.Equal; r.right[name] {
-			is.digest = found.Digest
-		}
+		r.right[name] = ours && !is.altered && found.Equal
 		wanted := r.wanted(name)
-		if len(wanted) > 0 && found.Digest != 0 {
+		if len(wanted) > 0 && found.Rules > 0 {
 			has, err := r.door.Has(ctx, table, chainIn, wanted...)
 			if err != nil {
 				return err
 			}
 			r.right[name] = !slices.Contains(has, false)
 		}
-		if found.Digest != 0 && !r.right[name] && (ours || len(wanted) > 0) {
+		if found.Rules > 0 && !r.right[name] && (ours || len(wanted) > 0) {
 			unclear = append(unclear, chainIn)
 		}
 	}
-	if err := r.readText(ctx, table, unclear); err != nil {
-		return err
-	}
-	unexpected := slices.DeleteFunc(unclear, func(name string) bool { return !r.right[chainName{table, name}] })
-	if len(unexpected) == 0 {
-		return nil
-	}
-	again, err := r.door.Compare(ctx, table, r.held.expected(table), unexpected...)
-	for _, name := range unexpected {
-		is, ours := r.held.chains.Get(chainName{table, name})
-		if found, exists := again[name]; ours && exists && found == compared[name] { // nobody changed it while its text was read
-			is.digest = found.Digest
-		}
-	}
-	return err
+	return r.readText(ctx, table, unclear)
 }
 
 // leave notes which of some chains of a table, or of all that should be right if there are none, were not compared.
@@ -184,9 +168,8 @@ func (r *reread) readText(ctx context.Context, table string, names []string) err
 	for chainIn, rules := range listed {
 		name := chainName{table, chainIn}
 		is, ours := r.held.chains.Get(name)
-		digest := ipt.TextDigest(rules)
-		if ours && !is.altered && (digest != 0 && digest == is.digest || is.equal(printed(rules))) {
-			r.right[name], is.digest = true, digest
+		if ours && is.equal(printed(rules)) {
+			r.right[name] = true
 		}
 		if !name.ours() {
 			r.listed[name] = rules

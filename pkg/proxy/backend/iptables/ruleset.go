@@ -27,10 +27,6 @@ type chain struct {
 	// read means that iptables printed the lines, possibly in another order of their parts than rendered ones. altered
 	// means that the chain was modified or deleted externally, so its lines are not known.
 	read, altered bool
-	// digest is that of the rules in the kernel, or of their text, that were found to be these the last time, perhaps with other bytes
-	// than expected: another release of iptables wrote them. It is 0 if none were. All else is immutable; only the family's goroutine
-	// uses it.
-	digest uint64
 }
 
 // hook is a rule in a built-in chain that leads to a chain of ours.
