@@ -60,8 +60,7 @@ func (t *kernelTables) lists(ctx context.Context, table, chain string, rules []R
 		return nil, err
 	}
 	for i, rule := range rules {
-		text := Canonical(rule.Text())
-		has[i] = slices.ContainsFunc(listed, func(there string) bool { return Canonical(there) == text })
+		has[i] = slices.ContainsFunc(listed, func(there string) bool { return Listed(there).Equal(rule) })
 	}
 	return has, nil
 }

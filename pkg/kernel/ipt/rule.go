@@ -52,10 +52,11 @@ func (r Rule) Text() string {
 	return string(r.appendText(make([]byte, 0, longRule)))
 }
 
-// Equal reports whether two rules have the same text.
+// Equal reports whether two rules have the same text, or, if one of them was listed, an equivalent one.
 func (r Rule) Equal(o Rule) bool {
 	var buffers [2][longRule]byte
-	return bytes.Equal(r.appendText(buffers[0][:0]), o.appendText(buffers[1][:0]))
+	a, b := r.appendText(buffers[0][:0]), o.appendText(buffers[1][:0])
+	return bytes.Equal(a, b) || (r.listed != "" || o.listed != "") && Canonical(string(a)) == Canonical(string(b))
 }
 
 // appendText writes that text into an empty buffer.

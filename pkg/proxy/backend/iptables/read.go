@@ -93,20 +93,23 @@ func (r *ruleset) readTable(ctx context.Context, door ipt.Tables, table string, 
 // list returns the rules of chains of a table, as a program prints them, except of those that it cannot list, for example because
 // there is no such chain or nft wrote one. It returns all chains if there are many, if names is nil, and in the legacy variant, where
 // listing one chain takes half as long, and the lock.
-func list(ctx context.Context, door ipt.Tables, table string, names []string) (map[string][]string, error) {
-	listed := map[string][]string{}
+func list(ctx context.Context, door ipt.Tables, table string, names []string) (map[string][]ipt.Rule, error) {
 	if names == nil || len(names) > maxListed || len(names) > 0 && door.Features().Variant == ipt.Legacy {
 		text, err := door.Save(ctx, table)
-		parse(text, listed)
-		return listed, err
+		return parse(text), err
 	}
+	listed := map[string][]ipt.Rule{}
 	for _, name := range names {
-		rules, err := door.Rules(ctx, table, name)
-		switch {
-		case ctx.Err() != nil || errors.Is(err, ipt.ErrLocked):
+		texts, err := door.Rules(ctx, table, name)
+		if ctx.Err() != nil || errors.Is(err, ipt.ErrLocked) {
 			return nil, errors.Join(err, ctx.Err())
-		case err == nil:
-			listed[name] = rules
+		}
+		if err != nil {
+			continue
+		}
+		listed[name] = nil
+		for _, text := range texts {
+			listed[name] = append(listed[name], ipt.Listed(text))
 		}
 	}
 	return listed, nil
@@ -128,28 +131,24 @@ func read(ctx context.Context, door ipt.Tables) (*ruleset, error) {
 }
 
 // add adds those of the listed chains of a table that are ours, and the rules in built-in chains that lead to them.
-func (r *ruleset) add(table string, listed map[string][]string, chains *cluster.Editor[chainName, *chain]) {
+func (r *ruleset) add(table string, listed map[string][]ipt.Rule, chains *cluster.Editor[chainName, *chain]) {
 	for name, rules := range listed {
 		if in := (chainName{table, name}); in.ours() {
-			chains.Set(in, printed(rules))
+			chains.Set(in, &chain{body: kept(rules)})
 		}
 	}
 	for _, name := range ipt.Builtin() {
-		r.hooks = append(r.hooks, hooksAmong(chainName{table, name}, listed[name])...)
+		for _, rule := range listed[name] {
+			if h, ok := asHook(chainName{table, name}, rule); ok {
+				r.hooks = append(r.hooks, h)
+			}
+		}
 	}
 }
 
-// printed returns the chain of rules that a program printed.
-func printed(rules []string) *chain {
-	listed := make([]ipt.Rule, len(rules))
-	for i, rule := range rules {
-		listed[i] = ipt.Listed(rule)
-	}
-	return &chain{read: true, body: kept(listed)}
-}
-
-// parse adds the chains in the output of iptables-save.
-func parse(text string, chains map[string][]string) {
+// parse returns the chains in the output of iptables-save.
+func parse(text string) map[string][]ipt.Rule {
+	chains := map[string][]ipt.Rule{}
 	for row := range strings.Lines(text) {
 		row = strings.TrimSpace(row)
 		if declared, ok := strings.CutPrefix(row, ":"); ok {
@@ -161,28 +160,18 @@ func parse(text string, chains map[string][]string) {
 		}
 		if rest, ok := strings.CutPrefix(row, "-A "); ok {
 			name, rule, _ := strings.Cut(rest, " ")
-			chains[name] = append(chains[name], rule)
+			chains[name] = append(chains[name], ipt.Listed(rule))
 		}
 	}
+	return chains
 }
 
-// hooksAmong returns the rules of a built-in chain that are hooks.
-func hooksAmong(in chainName, rules []string) (hooks []hook) {
-	for _, rule := range rules {
-		if h, ok := parseHook(in, rule); ok {
-			hooks = append(hooks, h)
-		}
-	}
-	return hooks
-}
-
-// parseHook reads a rule in a chain of others. Only rules in built-in chains that end with a jump to a chain of ours
-// are hooks.
-func parseHook(in chainName, text string) (hook, bool) {
-	words, err := ipt.Words(text)
-	if err != nil || len(words) < 2 || words[len(words)-2] != "-j" || !slices.Contains(ipt.Builtin(), in.name) {
+// asHook returns a rule that was listed in a built-in chain as a hook, if it ends with a jump to a chain of ours.
+func asHook(in chainName, rule ipt.Rule) (hook, bool) {
+	words, err := ipt.Words(rule.Text())
+	if err != nil || len(words) < 2 || words[len(words)-2] != "-j" {
 		return hook{}, false
 	}
 	to := chainName{in.table, words[len(words)-1]}
-	return hook{in, to.name, ipt.Listed(text)}, to.ours() || to == chainName{tableFilter, chainLocalnet}
+	return hook{in, to.name, rule}, to.ours() || to == localnetChain()
 }

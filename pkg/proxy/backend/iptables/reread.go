@@ -32,7 +32,7 @@ type reread struct {
 	// right has the chains that exist, with whether they have the rules that they should have. listed are the rules of chains of
 	// others that may lack some.
 	right  map[chainName]bool
-	listed map[chainName][]string
+	listed map[chainName][]ipt.Rule
 	// left are those for which there was no time.
 	left map[chainName]bool
 }
@@ -48,7 +48,7 @@ func (f *family) Reread(ctx context.Context, touched keeper.Touched, later keepe
 	if f.held == nil {
 		return left, nil, nil // the next Sync reads everything
 	}
-	r := &reread{family: f, all: touched.All && later != nil, right: map[chainName]bool{}, listed: map[chainName][]string{}, left: map[chainName]bool{}}
+	r := &reread{family: f, all: touched.All && later != nil, right: map[chainName]bool{}, listed: map[chainName][]ipt.Rule{}, left: map[chainName]bool{}}
 	left.All = touched.All && !r.all
 	for o := range touched.Objects {
 		r.names = append(r.names, chainName{o.Table.Name, o.Name})
@@ -168,7 +168,7 @@ func (r *reread) readText(ctx context.Context, table string, names []string) err
 	for chainIn, rules := range listed {
 		name := chainName{table, chainIn}
 		is, ours := r.held.chains.Get(name)
-		if ours && is.equal(printed(rules)) {
+		if ours && is.equal(&chain{body: kept(rules)}) {
 			r.right[name] = true
 		}
 		if !name.ours() {
@@ -210,26 +210,20 @@ func (r *reread) correct(note func(what string)) {
 		}
 	}
 	held.chains, held.hooks = chains.Map(), nil
-	unclear := func(name chainName) bool {
-		return !r.right[name] && !r.left[name] && (r.all || slices.Contains(r.names, name))
+	lacks := func(in chainName, rule ipt.Rule) bool {
+		read := !r.left[in] && (r.all || slices.Contains(r.names, in))
+		return read && !r.right[in] && !slices.ContainsFunc(r.listed[in], rule.Equal)
 	}
 	for _, h := range r.held.hooks {
-		if unclear(h.in) && !slices.ContainsFunc(hooksAmong(h.in, r.listed[h.in]), h.equal) {
+		if lacks(h.in, h.rule) {
 			note("the jump to " + h.to + " in " + h.in.name + " of " + h.in.table)
 			continue
 		}
 		held.hooks = append(held.hooks, h)
 	}
-	if held.localnet && unclear(localnetChain()) && !blocksNeighbours(r.listed[localnetChain()]) {
+	if held.localnet && slices.ContainsFunc(localnetRules(), func(rule ipt.Rule) bool { return lacks(localnetChain(), rule) }) {
 		held.localnet = false // the next Sync appends the missing rule
 		note("the chain " + chainLocalnet)
 	}
 	r.held = &held
-}
-
-// blocksNeighbours reports whether the rules are there that node ports on localhost need.
-func blocksNeighbours(rules []string) bool {
-	return !slices.ContainsFunc(localnetRules(), func(wanted ipt.Rule) bool {
-		return !slices.ContainsFunc(rules, func(rule string) bool { return ipt.Canonical(rule) == ipt.Canonical(wanted.Text()) })
-	})
 }
