@@ -33,13 +33,6 @@ func openNFTRequests(family Family) (*nftRequests, error) {
 	return &nftRequests{conn, family, chainList{}}, err
 }
 
-func familyNumber(family Family) nf.Family {
-	if family == IPv6 {
-		return nf.IPv6
-	}
-	return nf.IPv4
-}
-
 func (r *nftRequests) close() error { return r.conn.Close() }
 
 // eachChain reads the chains of a table one by one: all of them, or those given. The dump of a whole table begins at its first rule
@@ -91,7 +84,7 @@ func (r *nftRequests) chains(table string) ([]string, error) {
 	names, known := r.listed.tables[table]
 	if !known || r.listed.generation != generation {
 		tables := map[string][]string{}
-		err := existing(r.conn.Chains(familyNumber(r.family), "", func(table string, c nf.Chain) {
+		err := existing(r.conn.Chains(r.family.Number(), "", func(table string, c nf.Chain) {
 			tables[table] = append(tables[table], c.Name)
 		}))
 		if err != nil {
@@ -105,7 +98,7 @@ func (r *nftRequests) chains(table string) ([]string, error) {
 
 // exists reports whether a table has a chain.
 func (r *nftRequests) exists(table, name string) (bool, error) {
-	found, err := r.conn.Chain(familyNumber(r.family), table, name)
+	found, err := r.conn.Chain(r.family.Number(), table, name)
 	return found.Name == name, existing(err)
 }
 
@@ -140,7 +133,7 @@ func counted(expressions netlink.Attrs) uint64 {
 
 // rules visits the rules of a chain.
 func (r *nftRequests) rules(table, chain string, visit func(nf.Rule)) error {
-	return existing(r.conn.Rules(familyNumber(r.family), table, chain, visit))
+	return existing(r.conn.Rules(r.family.Number(), table, chain, visit))
 }
 
 // existing drops the error that an object does not exist: a table that is not there has no chains, and no rules.

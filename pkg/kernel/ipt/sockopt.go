@@ -44,11 +44,6 @@ func layoutOf(family Family) layout {
 	return layout{socketFamily: unix.AF_INET, level: unix.SOL_IP, match: 84, targetOffset: 88, nextOffset: 90, size: 112}
 }
 
-// hookNames returns the names of the built-in chains by hook number, enum nf_inet_hooks.
-func hookNames() [5]string {
-	return [5]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
-}
-
 // legacyRequests reads the entries of x_tables through a raw socket, as the programs do.
 type legacyRequests struct {
 	layout
@@ -141,7 +136,7 @@ func (l layout) chains(entries []byte, i *tableInfo) (map[uint32]string, error) 
 	chains := map[uint32]string{}
 	for hook, at := range i.entry {
 		if i.hooks&(1<<hook) != 0 {
-			chains[at] = hookNames()[hook]
+			chains[at] = Builtin()[hook]
 		}
 	}
 	err := l.walk(entries, func(at uint32, entry, target []byte) {

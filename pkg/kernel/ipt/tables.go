@@ -20,7 +20,12 @@ const (
 )
 
 // Number is the family in nf_tables.
-func (f Family) Number() nf.Family { return familyNumber(f) }
+func (f Family) Number() nf.Family {
+	if f == IPv6 {
+		return nf.IPv6
+	}
+	return nf.IPv4
+}
 
 // Variant is what the programs write to: the nf_tables or the x_tables of the kernel. The programs of one variant do not see
 // the rules of the other, though both are in effect.

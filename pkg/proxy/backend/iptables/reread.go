@@ -21,9 +21,6 @@ func (f *family) Holds(o nf.Object) bool {
 		(name.ours() || name == localnetChain() || slices.Contains(ipt.Builtin(), name.name))
 }
 
-// localnetChain is the chain that is shared with the kubelet.
-func localnetChain() chainName { return chainName{tableFilter, chainLocalnet} }
-
 // reread is what was read again.
 type reread struct {
 	*family

@@ -44,6 +44,16 @@ func New(opts Options, notices keeper.Notices, tables, readers []nft.Table) *Bac
 	return b
 }
 
+// family returns what is known of a family, for any goroutine: the schema may change meanwhile. It is nil without one.
+func (b *Backend) family(is cluster.Family) *family {
+	for _, f := range b.families {
+		if f.table.Family() == dialectOf(is).nftFamily {
+			return f
+		}
+	}
+	return nil
+}
+
 // ReadEarly is part of [backend.Backend]. It reads the tables of all families at the same time.
 func (b *Backend) ReadEarly(ctx context.Context) {
 	b.Forget() // what was written before

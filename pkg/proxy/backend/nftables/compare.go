@@ -2,7 +2,6 @@ package nftables
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -21,14 +20,12 @@ func (m Mode) Render(p *plan.Plan, family cluster.Family) string { return Render
 func (Mode) Explain(p *plan.Plan, packet plan.Packet) plan.Path { return p.Explain(packet) }
 
 // Compare implements [backend.Renderer].
-func (m Mode) Compare(ctx context.Context, p *plan.Plan, family cluster.Family) (_ []backend.Difference, err error) {
-	tables, err := openTables([]cluster.Family{family})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, tables[0].Close()) }()
-	found, err := compareTable(ctx, tables[0], p, family, m.Options)
-	return found, wrap(family, err)
+func (m Mode) Compare(ctx context.Context, p *plan.Plan, family cluster.Family) (found []backend.Difference, err error) {
+	err = onTable(family, func(table nft.Table) (err error) {
+		found, err = compareTable(ctx, table, p, family, m.Options)
+		return err
+	})
+	return found, err
 }
 
 // compareTable describes the differences between a table and a plan.

@@ -15,7 +15,7 @@ import (
 
 // Holds implements [keeper.Rules]. It leaves out what says nothing about the rules: the record of the fingerprint, and clients.
 func (f *family) Holds(o nf.Object) bool {
-	if o.Table != tableOf(f.schema.family, f.table.Name()) {
+	if o.Table != (nf.TableName{Family: f.schema.number, Name: f.table.Name()}) {
 		return false
 	}
 	_, clients := parseClients(o.Name)

@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -97,14 +98,6 @@ type audit struct {
 	err    error
 }
 
-// tableOf identifies a table to those who watch.
-func tableOf(family cluster.Family, name string) nf.TableName {
-	if family == cluster.IPv6 {
-		return nf.TableName{Family: nf.IPv6, Name: name}
-	}
-	return nf.TableName{Family: nf.IPv4, Name: name}
-}
-
 func newFamily(opts Options, table, reader nft.Table) *family {
 	counting := opts.Counters.Counting
 	of := cluster.IPv4
@@ -114,6 +107,15 @@ func newFamily(opts Options, table, reader nft.Table) *family {
 	f := &family{opts: opts, schema: newSchema(of, counting), table: table, batch: table.NewBatch(), reader: reader}
 	f.counts.Store(int32(counting))
 	return f
+}
+
+// onTable calls a function with the table of a family, over a socket of its own.
+func onTable(family cluster.Family, do func(nft.Table) error) error {
+	table, err := nft.Open(dialectOf(family).nftFamily, TableName)
+	if err != nil {
+		return wrap(family, err)
+	}
+	return wrap(family, errors.Join(do(table), table.Close()))
 }
 
 // wrap adds the family to an error.
