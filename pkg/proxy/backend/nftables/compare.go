@@ -92,48 +92,39 @@ func (c *comparison) fixed(ctx context.Context, table nft.Table, objects nft.Obj
 		return
 	}
 	known := len(c.found)
-	for _, want := range c.skeleton.chains {
-		at := slices.IndexFunc(objects.Chains, func(have nft.Chain) bool { return have.Name == want.name })
-		switch {
-		case at < 0:
-			c.found = append(c.found, backend.Difference{Object: "chain " + want.name, Note: backend.NoteMissing, Missing: want.rules})
-		case !want.hookedAs(objects.Chains[at]):
-			c.note("chain "+want.name, "Its type, hook or priority is another one.")
-		}
-	}
 	for _, want := range c.schema.sets {
 		if !slices.ContainsFunc(objects.Sets, func(have nft.Set) bool { return have.Name == want.name }) {
 			c.note(want.title(), backend.NoteMissing)
 		}
 	}
-	err := c.rules(ctx, table)
+	listed, err := table.Rules(ctx)
+	for _, want := range c.skeleton.chains {
+		at := slices.IndexFunc(objects.Chains, func(have nft.Chain) bool { return have.Name == want.name })
+		switch {
+		case at < 0:
+			c.found = append(c.found, backend.Difference{Object: "chain " + want.name, Note: backend.NoteMissing, Missing: want.rules})
+			continue
+		case !want.hookedAs(objects.Chains[at]):
+			c.note("chain "+want.name, "Its type, hook or priority is another one.")
+		}
+		c.rules(want, listed)
+	}
+	for _, t := range c.rewriteChains {
+		c.rules(c.sized(t), listed)
+	}
 	if name := "table " + string(c.schema.nftFamily) + " " + TableName; err != nil {
 		c.note(name, "Its rules or declarations are not those that this version writes, and cannot be listed: "+err.Error())
 	} else if len(c.found) == known {
-		c.note(name, "Its chains are right, but its record of them is not: declarations of its sets, or objects of other kinds, may not be those that this version writes, or its last sync is to be repeated.")
+		c.note(name, "Its chains are right, but its record of them is not: declarations of its sets, lists of source ranges, or objects of other kinds, may not be those that this version writes, or its last sync is to be repeated.")
 	}
 }
 
-// rules compares the rules of the chains that the kernel should have and has.
-func (c *comparison) rules(ctx context.Context, table nft.Table) error {
-	have, err := table.Rules(ctx)
-	if err != nil {
-		return err
+// rules compares the rules of a chain with those that were listed.
+func (c *comparison) rules(want chain, listed map[string][]string) {
+	rules, exists := listed[want.name]
+	if d, differs := backend.CompareChain("chain "+want.name, want.rules, rules, canonical); exists && differs {
+		c.found = append(c.found, d)
 	}
-	compare := func(want chain) {
-		if rules, exists := have[want.name]; exists {
-			if d, differs := backend.CompareChain("chain "+want.name, want.rules, rules, canonical); differs {
-				c.found = append(c.found, d)
-			}
-		}
-	}
-	for _, want := range c.skeleton.chains {
-		compare(want)
-	}
-	for _, t := range c.rewriteChains {
-		compare(c.sized(t))
-	}
-	return nil
 }
 
 // sized returns a chain that depends on Services.
@@ -145,17 +136,15 @@ func (c *comparison) sized(t target) chain {
 }
 
 var (
-	zeros   = regexp.MustCompile(`\b0x0+([0-9a-f])`)
-	oneHost = regexp.MustCompile(`([0-9.]+)/32\b|([0-9a-f:]+)/128\b`)
-	// sourceList is what fromChain writes, or what nft makes of it.
-	sourceList = regexp.MustCompile(`saddr != (\{[^}]*\}|[0-9a-f:./-]+)`)
-	spelling   = strings.NewReplacer(`"`, "", "tcp flags ack / fin,syn,rst,ack", "tcp flags & (fin | syn | rst | ack) == ack")
+	zeros = regexp.MustCompile(`\b0x0+([0-9a-f])`)
+	// ranges is a list of source ranges, whose chain is named after it.
+	ranges   = regexp.MustCompile(`^(ct original ip6? saddr != ).*`)
+	spelling = strings.NewReplacer(`"`, "", "tcp flags ack / fin,syn,rst,ack", "tcp flags & (fin | syn | rst | ack) == ack")
 )
 
 // canonical makes rules equal that versions of nft list differently.
 func canonical(rule string) string {
-	rule = oneHost.ReplaceAllString(zeros.ReplaceAllString(spelling.Replace(rule), "0x$1"), "$1$2")
-	return sourceList.ReplaceAllStringFunc(rule, mergeSources)
+	return ranges.ReplaceAllString(zeros.ReplaceAllString(spelling.Replace(rule), "0x$1"), "$1")
 }
 
 // chains compares the chains that depend on Services, by their names.

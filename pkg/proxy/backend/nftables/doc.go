@@ -29,7 +29,7 @@
 //	output, forget            to the kernel
 //	refused, apply            whose rules the kernel refuses; a patch to the kernel
 //	drift                     external changes
-//	sources, compare          differences for people
+//	compare                   differences for people
 //	backend, mode             the interface of package backend
 //	connections, counters, probe   what only some backends have
 package nftables
