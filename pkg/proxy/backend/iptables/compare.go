@@ -26,7 +26,7 @@ func (m Mode) Compare(ctx context.Context, p *plan.Plan, family cluster.Family) 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, door.Close()) }()
-	have, err := read(ctx, door)
+	have, err := read(ctx, door, nil)
 	if err != nil {
 		return nil, err
 	}

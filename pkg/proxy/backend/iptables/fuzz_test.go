@@ -60,7 +60,7 @@ func FuzzParse(f *testing.F) {
 		readFrom := func(text string) *ruleset {
 			out := &ruleset{}
 			chains := out.chains.Edit()
-			out.add(tableNAT, parse(text), chains)
+			out.add(tableNAT, parse(text), nil, chains)
 			out.chains = chains.Map()
 			return out
 		}
@@ -123,7 +123,7 @@ func FuzzNames(f *testing.F) {
 		sync(t, b, p)
 		holds(t, b, p)
 		for _, family := range b.families {
-			have, err := read(t.Context(), family.door)
+			have, err := read(t.Context(), family.door, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,39 +13,20 @@ import (
 // maxListed bounds the number of chains of a table whose rules are listed one by one, in 2 ms each.
 const maxListed = 64
 
-// readAgainst returns what the kernel holds, compared with a ruleset: chains that are equal are those of the ruleset, and the
-// lines of others are not known, except in the filter table if the patch needs them. Without an iptables-save, which
-// takes half a minute for 45,000 chains in the nft variant; in the legacy variant, it reads the text.
-func readAgainst(ctx context.Context, door ipt.Tables, want *ruleset) (*ruleset, error) {
+// read returns what the kernel holds, compared with a ruleset: chains that are equal are those of the ruleset, and the
+// rules of others are not known, except in the filter table if the patch needs them. Without an iptables-save, which
+// takes half a minute for 45,000 chains in the nft variant. It reads the text of all rules in the legacy variant, with old
+// programs, and if there is nothing to compare them with (nil).
+func read(ctx context.Context, door ipt.Tables, want *ruleset) (*ruleset, error) {
 	out := &ruleset{}
 	chains := out.chains.Edit()
 	for _, table := range tables() {
-		err := out.readTable(ctx, door, table, want, chains)
-		if errors.Is(err, errors.ErrUnsupported) {
-			text, err := read(ctx, door)
-			if err == nil && !door.Features().AddressBits {
-				text.forgetOthers(want)
-			}
-			return text, err
-		}
-		if err != nil {
+		if err := out.readTable(ctx, door, table, want, chains); err != nil {
 			return nil, err
 		}
 	}
 	out.chains = chains.Map()
 	return out, nil
-}
-
-// forgetOthers makes the lines unknown of chains that are not those of another ruleset: iptables-nft 1.8.7 lists rules of newer
-// versions without their ports and marks, and what it lists would accept or reject too much.
-func (r *ruleset) forgetOthers(other *ruleset) {
-	chains := r.chains.Edit()
-	for name, c := range r.chains.All() {
-		if is, ok := other.chains.Get(name); !ok || !is.equal(c) {
-			chains.Set(name, &chain{altered: true})
-		}
-	}
-	r.chains = chains.Map()
 }
 
 // expected returns the rules of the chains in a table.
@@ -62,31 +43,37 @@ func (r *ruleset) expected(table string) ipt.Expected {
 
 // readTable adds the chains and hooks of one table.
 func (r *ruleset) readTable(ctx context.Context, door ipt.Tables, table string, want *ruleset, chains *cluster.Editor[chainName, *chain]) error {
-	compared, err := door.Compare(ctx, table, want.expected(table))
-	if err != nil {
-		return err
-	}
-	some := []string{}
-	for chainIn, found := range compared {
-		name := chainName{table, chainIn}
-		is, wanted := want.chains.Get(name)
+	var some []string // nil is all
+	var only *ruleset // as in add
+	if want != nil {
+		compared, err := door.Compare(ctx, table, want.expected(table))
 		switch {
-		case slices.Contains(ipt.Builtin(), chainIn) && found.Rules > 0:
-			some = append(some, chainIn)
-		case !name.ours():
-		case wanted && found.Equal:
-			chains.Set(name, is)
-		default:
-			chains.Set(name, &chain{altered: true})
-			if wanted && table == tableFilter {
+		case err == nil:
+			some = []string{}
+		case !errors.Is(err, errors.ErrUnsupported):
+			return err
+		case !door.Features().AddressBits:
+			only = want
+		}
+		for chainIn, found := range compared {
+			name := chainName{table, chainIn}
+			is, wanted := want.chains.Get(name)
+			switch {
+			case slices.Contains(ipt.Builtin(), chainIn) && found.Rules > 0:
 				some = append(some, chainIn)
+			case !name.ours():
+			case wanted && found.Equal:
+				chains.Set(name, is)
+			default:
+				chains.Set(name, &chain{altered: true})
+				if wanted && table == tableFilter {
+					some = append(some, chainIn)
+				}
 			}
 		}
 	}
 	listed, err := list(ctx, door, table, some)
-	if err == nil {
-		r.add(table, listed, chains)
-	}
+	r.add(table, listed, only, chains)
 	return err
 }
 
@@ -115,26 +102,19 @@ func list(ctx context.Context, door ipt.Tables, table string, names []string) (m
 	return listed, nil
 }
 
-// read returns what the kernel holds, with the text of all rules.
-func read(ctx context.Context, door ipt.Tables) (*ruleset, error) {
-	out := &ruleset{}
-	chains := out.chains.Edit()
-	for _, table := range tables() {
-		listed, err := list(ctx, door, table, nil)
-		if err != nil {
-			return nil, err
+// add adds those of the listed chains of a table that are ours, and the rules in built-in chains that lead to them. If only is not nil,
+// the rules are known only of chains that have its rules: iptables-nft 1.8.7 lists rules of newer versions without their ports and
+// marks, and what it lists would accept or reject too much.
+func (r *ruleset) add(table string, listed map[string][]ipt.Rule, only *ruleset, chains *cluster.Editor[chainName, *chain]) {
+	for chainIn, rules := range listed {
+		name, c := chainName{table, chainIn}, &chain{body: kept(rules)}
+		if only != nil {
+			if is, ok := only.chains.Get(name); !ok || !is.equal(c) {
+				c = &chain{altered: true}
+			}
 		}
-		out.add(table, listed, chains)
-	}
-	out.chains = chains.Map()
-	return out, nil
-}
-
-// add adds those of the listed chains of a table that are ours, and the rules in built-in chains that lead to them.
-func (r *ruleset) add(table string, listed map[string][]ipt.Rule, chains *cluster.Editor[chainName, *chain]) {
-	for name, rules := range listed {
-		if in := (chainName{table, name}); in.ours() {
-			chains.Set(in, &chain{body: kept(rules)})
+		if name.ours() {
+			chains.Set(name, c)
 		}
 	}
 	for _, name := range ipt.Builtin() {

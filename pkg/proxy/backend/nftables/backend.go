@@ -149,11 +149,17 @@ func (s *syncPass) Size() (n int) {
 	return n
 }
 
-// Put implements [keeper.Pass]: new packets are handled according to the plan after it.
-func (s *syncPass) Put() { s.do(s.put) }
+// Put implements [keeper.Pass]: new packets are handled according to the plan after it. It writes the additions of the patch in
+// transactions that each leave a correct dataplane: chains and elements are complete before anything leads to them.
+func (s *syncPass) Put() {
+	s.do(func() error { return s.patch.refused(s.take(s.prepare, s.change)) })
+	s.do(func() error { return s.take(s.hook) })
+}
 
-// Finish implements [keeper.Pass]: it removes what is no longer used.
-func (s *syncPass) Finish() { s.do(s.removeUnused) }
+// Finish implements [keeper.Pass]: it removes what the patch and packets no longer use, and takes the fingerprint of the result.
+func (s *syncPass) Finish() {
+	s.do(func() error { return s.take(s.settle, s.removeUnreachable, s.forget, s.fingerprint) })
+}
 
 // Transactions implements [keeper.Pass]. One that fails may still be made later, and is then another program's.
 func (s *syncPass) Transactions() (n int, certain bool) { return int(s.transactions), true }
