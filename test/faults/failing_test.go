@@ -115,6 +115,11 @@ func (f *failing) table(of nft.Table) nft.Table {
 	return &table{of, f}
 }
 
+func (t *table) Again() (nft.Table, error) {
+	again, err := t.Table.Again()
+	return t.failing.table(again), err
+}
+
 func (t *table) Run(ctx context.Context, tx *nft.Transaction) error {
 	if err := t.fails(ctx); err != nil {
 		return err

@@ -73,6 +73,9 @@ func (t *kernelTable) Rules(ctx context.Context) (map[string][]string, error) {
 	return rulesIn(out), nil
 }
 
+// Again is part of [Table].
+func (t *kernelTable) Again() (Table, error) { return Open(t.family, t.Name()) }
+
 // Settle is part of [Table].
 func (t *kernelTable) Settle(ctx context.Context) error {
 	return wrap("wait for packets", t.family, t.Name(), netlink.Settle(ctx))

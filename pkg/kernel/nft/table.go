@@ -49,6 +49,8 @@ type Table interface {
 	// longer in use can be deleted without harm only after Settle.
 	Settle(ctx context.Context) error
 
+	// Again opens the table once more, for another goroutine, in the network namespace of the calling thread.
+	Again() (Table, error)
 	// Close releases the table's socket. It removes nothing.
 	Close() error
 }

@@ -31,13 +31,12 @@ var (
 // share is the part of a core that comparing what others wrote may use.
 const share = 0.05
 
-// New returns a backend that writes the given tables, one for each family to be served. readers are the same tables, for
-// another goroutine. notices are those about these tables.
-func New(opts Options, notices keeper.Notices, tables, readers []nft.Table) *Backend {
+// New returns a backend that writes the given tables, one for each family to be served. notices are those about these tables.
+func New(opts Options, notices keeper.Notices, tables ...nft.Table) *Backend {
 	b := &Backend{notices: notices}
 	var rules []keeper.Rules
-	for i, table := range tables {
-		f := newFamily(opts, table, readers[i])
+	for _, table := range tables {
+		f := newFamily(opts, table)
 		b.families, rules = append(b.families, f), append(rules, f)
 	}
 	b.Keeper = keeper.New(notices, share, rules...)
@@ -236,7 +235,7 @@ func (b *Backend) Cleanup(ctx context.Context) error {
 func (b *Backend) Close() error {
 	failed := []error{b.Keeper.Close()}
 	for _, f := range b.families {
-		failed = append(failed, wrap(f.schema.family, f.table.Close()), wrap(f.schema.family, f.reader.Close()))
+		failed = append(failed, wrap(f.schema.family, f.table.Close()))
 	}
 	return errors.Join(failed...)
 }

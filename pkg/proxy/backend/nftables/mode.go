@@ -31,37 +31,14 @@ func (m Mode) Open(ctx context.Context, families ...cluster.Family) (backend.Bac
 	if err != nil {
 		return nil, err
 	}
-	readers, err := openTables(families)
-	if err != nil {
-		return nil, errors.Join(err, closeAll(tables))
-	}
 	watch, err := nf.OpenWatch(watched...)
 	if err != nil {
-		return nil, errors.Join(err, closeAll(tables), closeAll(readers))
-	}
-	return New(m.Options, watch, tables, readers), nil
-}
-
-// closeAll closes tables.
-func closeAll(tables []nft.Table) error {
-	var failed []error
-	for _, table := range tables {
-		failed = append(failed, table.Close())
-	}
-	return errors.Join(failed...)
-}
-
-// openTables opens the tables of all families for reading, or none.
-func openTables(families []cluster.Family) ([]nft.Table, error) {
-	var tables []nft.Table
-	for _, family := range families {
-		table, err := nft.Open(dialectOf(family).nftFamily, TableName)
-		if err != nil {
-			return nil, errors.Join(wrap(family, err), closeAll(tables))
+		for _, table := range tables {
+			err = errors.Join(err, table.Close())
 		}
-		tables = append(tables, table)
+		return nil, err
 	}
-	return tables, nil
+	return New(m.Options, watch, tables...), nil
 }
 
 // Prepare is part of [backend.Mode]: serving needs no fewer privileges.

@@ -76,9 +76,8 @@ type family struct {
 	schema *schema
 	table  nft.Table
 	batch  *nft.Batch
-	// reader is the same table, for one other goroutine; audit is what that does, or has done; nil if nothing.
-	reader nft.Table
-	audit  *audit
+	// audit is what another goroutine does, or has done; nil if nothing.
+	audit *audit
 	// have is what the table holds; nil if that is not known. found is what was read before the first Sync, nil otherwise.
 	have  *state
 	found *reading
@@ -98,13 +97,13 @@ type audit struct {
 	err    error
 }
 
-func newFamily(opts Options, table, reader nft.Table) *family {
+func newFamily(opts Options, table nft.Table) *family {
 	counting := opts.Counters.Counting
 	of := cluster.IPv4
 	if table.Family() == dialectOf(cluster.IPv6).nftFamily {
 		of = cluster.IPv6
 	}
-	f := &family{opts: opts, schema: newSchema(of, counting), table: table, batch: table.NewBatch(), reader: reader}
+	f := &family{opts: opts, schema: newSchema(of, counting), table: table, batch: table.NewBatch()}
 	f.counts.Store(int32(counting))
 	return f
 }
