@@ -13,9 +13,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// Render implements [backend.Renderer].
-func (m Mode) Render(p *plan.Plan, family cluster.Family) string { return Render(p, family, m.Options) }
-
 // Explain is part of [backend.Renderer]: these rules do what the plan says.
 func (Mode) Explain(p *plan.Plan, packet plan.Packet) plan.Path { return p.Explain(packet) }
 

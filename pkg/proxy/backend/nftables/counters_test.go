@@ -163,7 +163,7 @@ func TestCountLessConfigured(t *testing.T) {
 				}
 			}
 		}
-		if text := Render(c.Plan(), cluster.IPv4, b.families[0].opts); strings.Contains(text, "map endpoints {") != (level == backend.CountEndpoints) {
+		if text := (Mode{b.families[0].opts}).Render(c.Plan(), cluster.IPv4); strings.Contains(text, "map endpoints {") != (level == backend.CountEndpoints) {
 			t.Errorf("at level %s, the rendered table is\n%s", level, text)
 		}
 	}

@@ -9,8 +9,9 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// Render writes the table of a plan in one family, in the format of `nft list` and `nft -f`.
-func Render(p *plan.Plan, family cluster.Family, opts Options) string {
+// Render implements [backend.Renderer], in the format of `nft list` and `nft -f`.
+func (m Mode) Render(p *plan.Plan, family cluster.Family) string {
+	opts := m.Options
 	schema := newSchema(family, opts.Counters.Counting)
 	want := render(p, opts, nothing(schema))
 	if level := opts.Counters.Allow(want.counters); level != schema.counting {
