@@ -71,9 +71,9 @@ type (
 	Generation = nf.Generation
 )
 
-// CounterSize returns the memory that the kernel allocates for one counter, in bytes: for each processor that the machine may
-// have, struct nft_counter, which is two numbers of 64 bits.
-func CounterSize(possibleCPUs int) int { return 16 * possibleCPUs }
+// MaxCounters returns how many counters fit into some bytes of memory: each has, for each processor that the machine may have, struct
+// nft_counter, which is two numbers of 64 bits.
+func MaxCounters(bytes, possibleCPUs int) int { return bytes / (16 * possibleCPUs) }
 
 // familyNumber returns a family's number; 0 if it has none.
 func familyNumber(f knftables.Family) nf.Family { return nf.ParseFamily(string(f)) }

@@ -195,8 +195,8 @@ func (f *family) patch(ctx context.Context, have *state, found *reading, p *plan
 		last = have.holds
 	}
 	want := render(p, f.opts, last)
-	if level := f.opts.Counters.Allow(want.counters); level > f.schema.counting {
-		f.count(ctx, level, want.counters)
+	if level := f.opts.Counters.Allow(want.services, want.endpoints); level > f.schema.counting {
+		f.count(ctx, level, want.services+want.endpoints)
 		have, found, want = nil, nil, render(p, f.opts, nothing(f.schema))
 	}
 	if have != nil {
@@ -211,11 +211,10 @@ func (f *family) patch(ctx context.Context, have *state, found *reading, p *plan
 }
 
 // count makes the elements count at another level, in other sets, which were not read.
-func (f *family) count(ctx context.Context, level backend.Counting, needed backend.Counters) {
-	limits := f.opts.Counters
-	if level > limits.Counting {
+func (f *family) count(ctx context.Context, level backend.Counting, needed int) {
+	if level > f.opts.Counters.Counting {
 		klog.FromContext(ctx).Info("Counting fewer connections, because counters for all of them need too much memory; set --connection-counters to count them all the same",
-			"family", f.schema.family, "counted", level, "counters", needed.At(limits.Counting), "bytes", needed.At(limits.Counting)*limits.Size, "limit", limits.Limit)
+			"family", f.schema.family, "counted", level, "counters", needed, "limit", f.opts.Counters.Most)
 	}
 	f.schema = newSchema(f.schema.family, level)
 	f.counts.Store(int32(level))

@@ -14,7 +14,7 @@ func (m Mode) Render(p *plan.Plan, family cluster.Family) string {
 	opts := m.Options
 	schema := newSchema(family, opts.Counters.Counting)
 	want := render(p, opts, nothing(schema))
-	if level := opts.Counters.Allow(want.counters); level != schema.counting {
+	if level := opts.Counters.Allow(want.services, want.endpoints); level != schema.counting {
 		schema = newSchema(family, level)
 		want = render(p, opts, nothing(schema))
 	}
