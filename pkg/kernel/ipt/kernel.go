@@ -15,7 +15,8 @@ type kernelTables struct {
 	family   Family
 	features Features
 	programs programs
-	// reader and direct are nil in the legacy variant, and with programs that could not list what direct writes.
+	// reader and direct use one connection: nothing reads while a batch is on its way. They are nil in the legacy variant, and with
+	// programs that could not list what direct writes.
 	reader *nftRequests
 	direct *direct
 	// calls holds what single is doing.
@@ -68,15 +69,11 @@ func open(ctx context.Context, family Family, variant Variant) (*kernelTables, e
 	if variant != NFT || !encoded {
 		return t, nil
 	}
-	reading, err := nf.Open()
+	conn, err := nf.Open()
 	if err != nil {
 		return nil, fmt.Errorf("iptables %s: %w", family, err)
 	}
-	writing, err := nf.Open()
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("iptables %s: %w", family, err), reading.Close())
-	}
-	t.reader, t.direct = &nftRequests{conn: reading, family: family}, newDirect(writing, family)
+	t.reader, t.direct = &nftRequests{conn: conn, family: family}, newDirect(conn, family)
 	return t, nil
 }
 
@@ -164,5 +161,5 @@ func (t *kernelTables) Close() error {
 	if t.direct == nil {
 		return nil
 	}
-	return errors.Join(t.direct.close(), t.reader.close())
+	return t.direct.close()
 }

@@ -17,7 +17,7 @@ func cleanup(ctx context.Context, door ipt.Tables, family cluster.Family, can ca
 		return err
 	}
 	stale := diff(have, &ruleset{})
-	a := &applier{ctx: ctx, door: door, writer: &writer{capabilities: can}, stuck: map[chainName]bool{}}
+	a := &applier{ctx: ctx, door: door, chunk: can.chunk, stuck: map[chainName]bool{}}
 	failed := []error{a.unhook(stale.strays)}
 	for _, table := range tables() {
 		failed = append(failed, a.remove(table, stale.deletes[table]))

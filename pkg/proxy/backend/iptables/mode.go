@@ -134,6 +134,6 @@ func (m Mode) Prepare(ctx context.Context, planning *plan.Options) error {
 	if err != nil {
 		return err
 	}
-	a := &applier{ctx: ctx, door: door, writer: w, settings: m.Settings}
+	a := &applier{ctx: ctx, door: door, settings: m.Settings}
 	return errors.Join(a.apply(&patch{localnet: true, hooks: localnetHooks()}), door.Close())
 }
