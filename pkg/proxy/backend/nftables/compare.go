@@ -43,9 +43,7 @@ func compareTable(ctx context.Context, table nft.Table, p *plan.Plan, family clu
 	c := &comparison{patch: diff(found.state(&want.content), want), schema: s, writer: newWriter(s, p.Node, opts)}
 	c.fixed(ctx, table, objects)
 	c.chains()
-	for _, set := range s.sets {
-		c.elements(set)
-	}
+	c.elements()
 	slices.SortStableFunc(c.found, func(a, b backend.Difference) int { return strings.Compare(a.Object, b.Object) })
 	return c.found, nil
 }
@@ -160,43 +158,22 @@ func (c *comparison) chains() {
 	}
 }
 
-// elements compares the elements of a set.
-func (c *comparison) elements(s *set) {
-	var want, have []string
-	if s.members != nil {
-		list := func(to *[]string) func(element) bool {
-			return func(e element) bool { *to = append(*to, s.text(&e)); return true }
-		}
-		s.members.added(c.before, c.after, list(&want))
-		s.members.added(c.after, c.before, list(&have))
+// elements compares the elements of the sets.
+func (c *comparison) elements() {
+	missing, extra := map[*set][]string{}, map[*set][]string{}
+	for set, e := range c.schema.only(c.after, c.before) {
+		missing[set] = append(missing[set], set.text(&e))
 	}
-	for _, change := range c.frontends {
-		if s.cells != nil && s.nodePort == change.frontend.IsNodePort() {
-			want = append(want, s.texts(change.frontend, change.after)...)
-			have = append(have, s.texts(change.frontend, change.before)...)
-		}
+	for set, e := range c.schema.only(c.before, c.after) {
+		extra[set] = append(extra[set], set.text(&e))
 	}
 	for _, stray := range c.strays {
-		if stray.set == s.name {
-			have = append(have, fmt.Sprintf("an element with the key %x, which this proxy does not write", stray.key))
+		set := c.schema.named(stray.set)
+		extra[set] = append(extra[set], fmt.Sprintf("an element with the key %x, which this proxy does not write", stray.key))
+	}
+	for _, set := range c.schema.sets {
+		if len(missing[set])+len(extra[set]) > 0 {
+			c.found = append(c.found, backend.Difference{Object: set.title(), Missing: missing[set], Extra: extra[set]})
 		}
 	}
-	d := backend.Difference{Object: s.title()}
-	if d.Differ(want, have, strings.TrimSpace) {
-		c.found = append(c.found, d)
-	}
-}
-
-// texts returns the elements of an entry in the set. The entry may be nil.
-func (s *set) texts(frontend plan.Frontend, of *entry) (all []string) {
-	if of == nil {
-		return nil
-	}
-	for i := range s.cells.count(of) {
-		e := element{frontend: frontend}
-		if s.cells.get(of, i, &e) {
-			all = append(all, s.text(&e))
-		}
-	}
-	return all
 }
