@@ -305,7 +305,7 @@ func (a *applier) record() error {
 		a.batch.DeleteChain(chainLayout)
 	}
 	result := a.patch.result
-	a.batch.AddChain(chainLayout, layoutComment(result.holds.skeleton.digest, result.fingerprint))
+	a.batch.AddChain(chainLayout, result.holds.skeleton.digest+" "+result.fingerprint)
 	return a.commit()
 }
 

@@ -69,23 +69,18 @@ func (b *Backend) ReadEarly(ctx context.Context) {
 
 // Check reports whether our tables were modified externally, and continues to remove clients of endpoints that left.
 func (b *Backend) Check(ctx context.Context) ([]backend.Drift, error) {
-	forgot := b.forget(ctx)
+	var forgot error
+	for _, f := range b.families {
+		if f.have != nil { // or else the next Sync searches all maps
+			o := output{ctx: ctx, table: f.table, batch: f.batch}
+			forgot = errors.Join(forgot, wrap(f.schema.family, f.forgetting.part(&o, f.schema, &f.have.holds.content)))
+		}
+	}
 	drifts, err := b.Keeper.Check(ctx)
 	if b.Auditing() {
 		b.notices.Report()
 	}
 	return drifts, errors.Join(forgot, err)
-}
-
-// forget continues to remove clients of endpoints that left.
-func (b *Backend) forget(ctx context.Context) (err error) {
-	for _, f := range b.families {
-		if f.have != nil { // or else the next Sync searches all maps
-			o := output{ctx: ctx, table: f.table, batch: f.batch}
-			err = errors.Join(err, wrap(f.schema.family, f.forgetting.part(&o, f.schema, &f.have.holds.content)))
-		}
-	}
-	return err
 }
 
 // Auditing reports whether Check has clients left to remove.

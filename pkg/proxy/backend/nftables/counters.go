@@ -27,20 +27,18 @@ const readTimeout = 2 * time.Second
 func localhostRejected(family cluster.Family) (packets map[cluster.Protocol]uint64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
-	err = onTable(family, func(table nft.Table) (err error) { packets, err = rejectedOnLocalhost(ctx, table); return err })
-	return packets, err
-}
-
-func rejectedOnLocalhost(ctx context.Context, table nft.Table) (map[cluster.Protocol]uint64, error) {
-	counters, err := table.Counters(ctx)
-	packets := map[cluster.Protocol]uint64{}
-	for _, c := range counters {
-		for _, protocol := range protocols {
-			if c.Name == localhostCounter(protocol) {
-				packets[protocol] = c.Packets
+	packets = map[cluster.Protocol]uint64{}
+	err = onTable(family, func(table nft.Table) error {
+		counters, err := table.Counters(ctx)
+		for _, c := range counters {
+			for _, protocol := range protocols {
+				if c.Name == localhostCounter(protocol) {
+					packets[protocol] = c.Packets
+				}
 			}
 		}
-	}
+		return err
+	})
 	return packets, err
 }
 

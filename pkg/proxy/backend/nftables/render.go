@@ -97,7 +97,7 @@ func (e *entry) stick(r *plan.Route) {
 		return
 	}
 	pool := poolOf(r)
-	e.goes.seconds = timeout(r.Affinity.Timeout / time.Second)
+	e.goes.seconds = uint32(r.Affinity.Timeout / time.Second)
 	e.editRare().affinity = r.Affinity
 	e.editRare().remember = target{kind: remember, seconds: e.goes.seconds, id: uint64(pool)}
 	if e.goes.kind != local && r.Policy == cluster.PolicyLocal {
