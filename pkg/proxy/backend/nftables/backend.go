@@ -189,10 +189,10 @@ func (f *family) patch(ctx context.Context, have *state, found *reading, p *plan
 	if have != nil {
 		last = have.holds
 	}
-	want := render(p, f.opts, last)
-	if level := f.opts.Counters.Allow(want.services, want.endpoints); level > f.schema.counting {
-		f.count(ctx, level, want.services+want.endpoints)
-		have, found, want = nil, nil, render(p, f.opts, nothing(f.schema))
+	want := f.opts.render(p, last)
+	if want.schema != f.schema {
+		f.countLess(ctx, want)
+		have, found = nil, nil
 	}
 	if have != nil {
 		return diff(have, want), nil
@@ -205,14 +205,12 @@ func (f *family) patch(ctx context.Context, have *state, found *reading, p *plan
 	return diff(found.state(&want.content), want), nil
 }
 
-// count makes the elements count at another level, in other sets, which were not read.
-func (f *family) count(ctx context.Context, level backend.Counting, needed int) {
-	if level > f.opts.Counters.Counting {
-		klog.FromContext(ctx).Info("Counting fewer connections, because counters for all of them need too much memory; set --connection-counters to count them all the same",
-			"family", f.schema.family, "counted", level, "counters", needed, "limit", f.opts.Counters.Most)
-	}
-	f.schema = newSchema(f.schema.family, level)
-	f.counts.Store(int32(level))
+// countLess makes the elements count less, in other sets, which were not read.
+func (f *family) countLess(ctx context.Context, want *desired) {
+	klog.FromContext(ctx).Info("Counting fewer connections, because counters for all of them need too much memory; set --connection-counters to count them all the same",
+		"family", f.schema.family, "counted", want.schema.counting, "counters", want.services+want.endpoints, "limit", f.opts.Counters.Most)
+	f.schema = want.schema
+	f.counts.Store(int32(want.schema.counting))
 }
 
 // Cleanup removes the tables.

@@ -105,7 +105,7 @@ func (c *comparison) fixed(ctx context.Context, table nft.Table, objects nft.Obj
 		c.rules(want, listed)
 	}
 	for _, t := range c.rewriteChains {
-		c.rules(c.sized(t), listed)
+		c.rules(c.writer.chainOf(t, c.after), listed)
 	}
 	if name := "table " + string(c.schema.nftFamily) + " " + TableName; err != nil {
 		c.note(name, "Its rules or declarations are not those that this version writes, and cannot be listed: "+err.Error())
@@ -120,14 +120,6 @@ func (c *comparison) rules(want chain, listed map[string][]string) {
 	if d, differs := backend.CompareChain("chain "+want.name, want.rules, rules, canonical); exists && differs {
 		c.found = append(c.found, d)
 	}
-}
-
-// sized returns a chain that depends on Services.
-func (c *comparison) sized(t target) chain {
-	if list, ok := c.after.lists.Get(t); ok {
-		return c.writer.fromChain(t, list)
-	}
-	return c.writer.chain(t)
 }
 
 var (
@@ -145,7 +137,7 @@ func canonical(rule string) string {
 // chains compares the chains that depend on Services, by their names.
 func (c *comparison) chains() {
 	for _, t := range c.addChains {
-		c.found = append(c.found, backend.Difference{Object: "chain " + t.name(), Note: backend.NoteMissing, Missing: c.sized(t).rules})
+		c.found = append(c.found, backend.Difference{Object: "chain " + t.name(), Note: backend.NoteMissing, Missing: c.writer.chainOf(t, c.after).rules})
 	}
 	for _, t := range c.delChains {
 		c.note("chain "+t.name(), backend.NoteExtra)

@@ -308,6 +308,14 @@ func (w *writer) fromChain(t target, list *sources) chain {
 	return chain{name: t.name(), rules: []string{"ct original " + w.ip + " saddr != { " + strings.Join(texts, ", ") + " } drop"}}
 }
 
+// chainOf returns a chain of a content, which depends on Services, as text.
+func (w *writer) chainOf(t target, of *content) chain {
+	if list, ok := of.lists.Get(t); ok {
+		return w.fromChain(t, list)
+	}
+	return w.chain(t)
+}
+
 // chain returns a sized chain as text.
 func (w *writer) chain(t target) chain {
 	c := chain{name: t.name()}

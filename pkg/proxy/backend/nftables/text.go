@@ -11,13 +11,8 @@ import (
 
 // Render implements [backend.Renderer], in the format of `nft list` and `nft -f`.
 func (m Mode) Render(p *plan.Plan, family cluster.Family) string {
-	opts := m.Options
-	schema := newSchema(family, opts.Counters.Counting)
-	want := render(p, opts, nothing(schema))
-	if level := opts.Counters.Allow(want.services, want.endpoints); level != schema.counting {
-		schema = newSchema(family, level)
-		want = render(p, opts, nothing(schema))
-	}
+	want := m.Options.render(p, nothing(newSchema(family, m.Options.Counters.Counting)))
+	schema := want.schema
 	t := &text{}
 	t.line(0, "table %s %s {", schema.nftFamily, TableName)
 	for _, protocol := range protocols {
@@ -41,14 +36,10 @@ func (m Mode) Render(p *plan.Plan, family cluster.Family) string {
 			t.block(lines[0], lines[1:])
 		}
 	}
-	writer := newWriter(schema, p.Node, opts)
+	writer := newWriter(schema, p.Node, m.Options)
 	chains := slices.Clone(want.skeleton.chains)
 	for target := range want.targets.All() {
-		if list, ok := want.lists.Get(target); ok {
-			chains = append(chains, writer.fromChain(target, list))
-		} else {
-			chains = append(chains, writer.chain(target))
-		}
+		chains = append(chains, writer.chainOf(target, &want.content))
 	}
 	for _, c := range chains {
 		rules := c.rules
