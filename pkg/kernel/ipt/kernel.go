@@ -26,7 +26,7 @@ type kernelTables struct {
 // OpenUsable is [Open] for a caller that will write. If the kernel has no tables of the family, that is the error. In the
 // legacy variant it creates the table nat.
 func OpenUsable(ctx context.Context, family Family, variant Variant) (Tables, error) {
-	t, err := open(ctx, family, variant)
+	t, err := Open(ctx, family, variant)
 	if err != nil {
 		return nil, err
 	}
@@ -49,14 +49,6 @@ func missesTables(output string) bool {
 // Open opens one family's tables in the network namespace of the calling thread. It needs the variant's
 // programs in PATH ([ErrMissing]) and CAP_NET_ADMIN, in the legacy variant CAP_NET_RAW too.
 func Open(ctx context.Context, family Family, variant Variant) (Tables, error) {
-	t, err := open(ctx, family, variant)
-	if err != nil {
-		return nil, err
-	}
-	return t, nil
-}
-
-func open(ctx context.Context, family Family, variant Variant) (*kernelTables, error) {
 	found, err := find(ctx, family, variant)
 	if err != nil {
 		return nil, err

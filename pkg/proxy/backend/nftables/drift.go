@@ -247,15 +247,11 @@ func (f *family) beginAudit(later keeper.Later) error {
 	f.audit = a
 	later(func(ctx context.Context) {
 		defer a.ended.Store(true)
-		r := newReader(ctx, table, s, largeSet)
-		objects, err := table.Objects(ctx)
-		if err == nil {
-			err = r.sets(objects.Sets)
-		}
+		reading, err := read(ctx, table, s)
 		if a.err = errors.Join(err, table.Close()); a.err != nil {
 			return
 		}
-		found, in := r.state(should), newBuffer()
+		found, in := reading.state(should), newBuffer()
 		for _, c := range [][2]*content{{should, &found.holds.content}, {&found.holds.content, should}} {
 			for set, e := range s.only(c[0], c[1]) {
 				a.differ = append(a.differ, nf.Object{Kind: nf.ElementObject, Name: set.name, Key: string(set.encode(&e, in).Key)})
