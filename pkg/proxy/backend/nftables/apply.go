@@ -297,13 +297,8 @@ func (a *applier) fingerprint() (err error) {
 
 // record writes the fingerprint into the table, so that the next process can detect external changes.
 func (a *applier) record() error {
-	objects, err := a.table.Objects(a.ctx)
-	if err != nil {
-		return err
-	}
-	if slices.ContainsFunc(objects.Chains, func(c nft.Chain) bool { return c.Name == chainLayout }) {
-		a.batch.DeleteChain(chainLayout)
-	}
+	a.batch.EnsureChain(chainLayout) // to delete it
+	a.batch.DeleteChain(chainLayout)
 	result := a.patch.result
 	a.batch.AddChain(chainLayout, result.holds.skeleton.digest+" "+result.fingerprint)
 	return a.commit()
