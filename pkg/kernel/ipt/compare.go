@@ -3,6 +3,7 @@ package ipt
 import (
 	"bytes"
 	"context"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -12,14 +13,15 @@ import (
 
 // Compared is what [Tables.Compare] returns for a chain.
 type Compared struct {
-	// Equal means that the chain has the expected rules.
+	// Equal means that it has the expected rules.
 	Equal bool
 	// Rules is how many it has.
 	Rules int
 }
 
-// Expected returns the rules that [Tables.Compare] expects of a chain, valid until the next call.
-type Expected func(chain string) []Rule
+// Expected returns the rules that [Tables.Compare] expects of a chain, valid until the next call. others means that the chain may have
+// others, and any order.
+type Expected func(chain string) (rules []Rule, others bool)
 
 // comparer compares a chain's rules in the kernel with expected ones.
 type comparer struct {
@@ -40,7 +42,8 @@ func (r *nftRequests) compare(ctx context.Context, table string, expected Expect
 		c.held, c.ends = c.held[:0], c.ends[:0]
 		err := r.rules(table, chain, c.read)
 		if err == nil {
-			out[chain] = Compared{Equal: c.are(expected(chain)), Rules: len(c.ends)}
+			rules, others := expected(chain)
+			out[chain] = Compared{Equal: c.are(rules, others), Rules: len(c.ends)}
 		}
 		return err
 	})
@@ -53,8 +56,11 @@ func (c *comparer) read(rule nf.Rule) {
 	c.ends = append(c.ends, len(c.held))
 }
 
-// are reports whether the rules that were read are the given ones.
-func (c *comparer) are(rules []Rule) bool {
+// are reports whether the rules that were read are the given ones, perhaps among others.
+func (c *comparer) are(rules []Rule, others bool) bool {
+	if others {
+		return !slices.ContainsFunc(rules, func(rule Rule) bool { return !c.has(rule) })
+	}
 	if len(rules) != len(c.ends) {
 		return false
 	}
@@ -66,6 +72,18 @@ func (c *comparer) are(rules []Rule) bool {
 		from = c.ends[i]
 	}
 	return true
+}
+
+// has reports whether a rule is among those that were read.
+func (c *comparer) has(rule Rule) bool {
+	from := 0
+	for _, end := range c.ends {
+		if c.is(rule, netlink.ReadAttrs(c.held[from:end])) {
+			return true
+		}
+		from = end
+	}
+	return false
 }
 
 // is reports whether the kernel's expressions are those of a rule, in either encoding: iptables-restore writes what cannot be

@@ -197,19 +197,25 @@ func TestKernelCompare(t *testing.T) {
 			compare := func(what string, want bool, expected ...Rule) {
 				t.Helper()
 				byChain := map[string][]Rule{"KUBE-A": expected}
-				compared, err := tables.Compare(t.Context(), "nat", func(chain string) []Rule { return byChain[chain] })
+				compared, err := tables.Compare(t.Context(), "nat", func(chain string) ([]Rule, bool) { return byChain[chain], false })
 				if err != nil {
 					t.Fatal(err)
 				}
 				if compared["KUBE-A"].Equal != want || !compared["KUBE-B"].Equal || compared["KUBE-A"].Rules == 0 {
 					t.Errorf("%s: %v, want %v for KUBE-A", what, compared, want)
 				}
-				some, err := tables.Compare(t.Context(), "nat", func(string) []Rule { return expected }, "KUBE-A", "MISSING")
+				some, err := tables.Compare(t.Context(), "nat", func(string) ([]Rule, bool) { return expected, false }, "KUBE-A", "MISSING")
 				if err != nil || len(some) != 1 || some["KUBE-A"] != compared["KUBE-A"] {
 					t.Errorf("%s: KUBE-A alone is %v, %v; want %v", what, some, err, compared["KUBE-A"])
 				}
 			}
 			returns := Rule{Target: Return}
+			for among, want := range map[*Rule]bool{&rules[1]: true, &returns: false} {
+				compared, err := tables.Compare(t.Context(), "nat", func(string) ([]Rule, bool) { return []Rule{*among, rules[0]}, true }, "KUBE-A")
+				if err != nil || compared["KUBE-A"].Equal != want {
+					t.Errorf("among others: %v, %v, want %v of %s", compared, err, want, among.Text())
+				}
+			}
 			compare("the same rules", true, rules...)
 			compare("no rules", false)
 			compare("a rule less", false, rules[:2]...)

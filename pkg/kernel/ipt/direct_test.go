@@ -47,7 +47,7 @@ func TestOnFake(t *testing.T) {
 		}
 		want := &Transaction{Table: "nat", Chains: []Chain{{Name: "KUBE-B"}, {"KUBE-A", []Rule{rule(t, text), {Target: Jump("KUBE-B")}}}},
 			Inserted: []ChainRule{{"PREROUTING", Rule{Target: Jump("KUBE-A")}}}}
-		if has, err := tables.Has(t.Context(), "nat", "PREROUTING", want.Inserted[0].Rule); err != nil || has[0] {
+		if has, err := tables.has(t.Context(), "nat", "PREROUTING", []Rule{want.Inserted[0].Rule}); err != nil || has[0] {
 			want.Inserted = nil
 		}
 		if err := tables.Write(t.Context(), want); err != nil {
@@ -78,7 +78,7 @@ func TestOnFake(t *testing.T) {
 // holds reports whether the kernel has a chain.
 func (t *kernelTables) holds(test *testing.T, c Chain) bool {
 	test.Helper()
-	compared, err := t.Compare(test.Context(), "nat", func(string) []Rule { return c.Rules }, c.Name)
+	compared, err := t.Compare(test.Context(), "nat", func(string) ([]Rule, bool) { return c.Rules, false }, c.Name)
 	if err != nil {
 		test.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func TestHeldKernel(t *testing.T) {
 		t.Errorf("write: %v", err)
 	}
 	release()
-	if has, err := tables.Has(t.Context(), "nat", "KUBE-A", Rule{Target: Jump("KUBE-B")}); err != nil || has[0] {
+	if has, err := tables.has(t.Context(), "nat", "KUBE-A", []Rule{{Target: Jump("KUBE-B")}}); err != nil || has[0] {
 		t.Errorf("afterwards: %v, %v", has, err)
 	}
 }

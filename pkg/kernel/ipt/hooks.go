@@ -9,14 +9,14 @@ import (
 	"github.com/coreos/go-iptables/iptables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
-// Has is part of [Tables].
-func (t *kernelTables) Has(ctx context.Context, table, chain string, rules ...Rule) (has []bool, err error) {
+// has returns for each of the rules whether a chain has it; a missing chain has none. It runs no program in the nft variant of
+// iptables 1.8.9 and later, and otherwise one, which lists the chain.
+func (t *kernelTables) has(ctx context.Context, table, chain string, rules []Rule) (has []bool, err error) {
 	look := t.lists
 	if t.encodes(rules) {
-		look, err = t.has, t.direct.idle(ctx)
+		look, err = t.reads, t.direct.idle(ctx)
 	}
 	if err == nil {
 		has, err = look(ctx, table, chain, rules)
@@ -33,19 +33,17 @@ func (t *kernelTables) encodes(rules []Rule) bool {
 	return t.direct != nil && !slices.ContainsFunc(rules, func(r Rule) bool { _, _, ok := e.rule(nil, r); return !ok })
 }
 
-// has reads a chain, and compares the bytes of its rules.
-func (t *kernelTables) has(ctx context.Context, table, chain string, rules []Rule) ([]bool, error) {
-	has := make([]bool, len(rules))
+// reads reads a chain, and compares the bytes of its rules.
+func (t *kernelTables) reads(ctx context.Context, table, chain string, rules []Rule) ([]bool, error) {
 	c := &comparer{encoder: encoder{family: t.family}}
 	err := netlink.Retry(ctx, func() error {
-		clear(has)
-		return t.reader.rules(table, chain, func(rule nf.Rule) {
-			held := rule.Expressions()
-			for i := range rules {
-				has[i] = has[i] || c.is(rules[i], held)
-			}
-		})
+		c.held, c.ends = c.held[:0], c.ends[:0]
+		return t.reader.rules(table, chain, c.read)
 	})
+	has := make([]bool, len(rules))
+	for i, rule := range rules {
+		has[i] = c.has(rule)
+	}
 	return has, err
 }
 
@@ -74,7 +72,7 @@ func (t *kernelTables) Insert(ctx context.Context, table string, rules ...ChainR
 	has := map[string][]bool{}
 	for chain, some := range by {
 		var err error
-		if has[chain], err = t.Has(ctx, table, chain, some...); err != nil {
+		if has[chain], err = t.has(ctx, table, chain, some); err != nil {
 			return err
 		}
 	}

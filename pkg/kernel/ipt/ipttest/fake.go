@@ -233,7 +233,8 @@ func (f *Fake) Compare(ctx context.Context, table string, expected ipt.Expected,
 			if len(chains) > 0 && !slices.Contains(chains, name) {
 				continue
 			}
-			out[name] = ipt.Compared{Equal: t.equal(chain, expected(name), f.dialect(table)), Rules: len(chain.rules)}
+			rules, others := expected(name)
+			out[name] = ipt.Compared{Equal: t.equal(chain, rules, others, f.dialect(table)), Rules: len(chain.rules)}
 		}
 	}
 	return out, nil

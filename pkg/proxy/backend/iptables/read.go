@@ -29,15 +29,25 @@ func read(ctx context.Context, door ipt.Tables, want *ruleset) (*ruleset, error)
 	return out, nil
 }
 
-// expected returns the rules of the chains in a table.
+// expected returns the rules of the chains in a table, and those that chains of others should have.
 func (r *ruleset) expected(table string) ipt.Expected {
 	var rules []ipt.Rule
-	return func(name string) []ipt.Rule {
+	return func(chainIn string) ([]ipt.Rule, bool) {
+		name := chainName{table, chainIn}
 		rules = rules[:0]
-		if c, ok := r.chains.Get(chainName{table, name}); ok {
+		if c, ours := r.chains.Get(name); ours {
 			rules = c.appendTo(rules)
+			return rules, false
 		}
-		return rules
+		if r.localnet && name == localnetChain() {
+			rules = append(rules, localnetRules()...)
+		}
+		for _, h := range r.hooks {
+			if h.in == name {
+				rules = append(rules, h.rule)
+			}
+		}
+		return rules, true
 	}
 }
 

@@ -127,16 +127,8 @@ func (r *reread) read(ctx, part context.Context, table string) error {
 	for chainIn, found := range compared {
 		name := chainName{table, chainIn}
 		is, ours := r.held.chains.Get(name)
-		r.right[name] = ours && !is.altered && found.Equal
-		wanted := r.wanted(name)
-		if len(wanted) > 0 && found.Rules > 0 {
-			has, err := r.door.Has(ctx, table, chainIn, wanted...)
-			if err != nil {
-				return err
-			}
-			r.right[name] = !slices.Contains(has, false)
-		}
-		if found.Rules > 0 && !r.right[name] && (ours || len(wanted) > 0) {
+		r.right[name] = found.Equal && !(ours && is.altered)
+		if found.Rules > 0 && !r.right[name] {
 			unclear = append(unclear, chainIn)
 		}
 	}
@@ -160,19 +152,6 @@ func (r *reread) readText(ctx context.Context, table string, names []string) err
 		}
 	}
 	return nil
-}
-
-// wanted returns the rules that a chain of others should have.
-func (r *reread) wanted(name chainName) (rules []ipt.Rule) {
-	if r.held.localnet && name == localnetChain() {
-		rules = localnetRules()
-	}
-	for _, h := range r.held.hooks {
-		if h.in == name {
-			rules = append(rules, h.rule)
-		}
-	}
-	return rules
 }
 
 // correct makes held what was read, so that the next Sync writes what differs. It calls note for that.

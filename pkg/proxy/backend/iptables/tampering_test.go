@@ -87,9 +87,9 @@ func (a *amid) Compare(ctx context.Context, table string, expected ipt.Expected,
 	if err := a.reads(); err != nil {
 		return nil, err
 	}
-	return a.Fake.Compare(ctx, table, func(chain string) []ipt.Rule {
+	return a.Fake.Compare(ctx, table, func(chain string) ([]ipt.Rule, bool) {
 		if chain == a.other {
-			return []ipt.Rule{ipt.Listed("-j OTHER")}
+			return []ipt.Rule{ipt.Listed("-j OTHER")}, false
 		}
 		return expected(chain)
 	}, chains...)
