@@ -119,12 +119,12 @@ func saved(t *testing.T, tables ipt.Tables, table string) string {
 
 // TestKernelSingleRules adds and deletes single rules.
 func TestKernelSingleRules(t *testing.T) {
-	const toMine = `-m comment --comment "to mine" -j MINE`
-	mine, returns, accepts := ipt.Rule{Matches: []ipt.Match{ipt.Comment("to mine")}, Target: ipt.Jump("MINE")}, ipt.Rule{Target: ipt.Return}, ipt.Rule{Target: ipt.Accept}
+	const toMine = `-m comment --comment "to mine" -j KUBE-MINE`
+	mine, returns, accepts := ipt.Rule{Matches: []ipt.Match{ipt.Comment("to mine")}, Target: ipt.Jump("KUBE-MINE")}, ipt.Rule{Target: ipt.Return}, ipt.Rule{Target: ipt.Accept}
 	everyKernel(t, func(t *testing.T, tables ipt.Tables) {
 		for name, door := range map[string]ipt.Tables{"kernel": tables, "fake": ipttest.New(tables.Family(), tables.Features().Variant)} {
 			steps := []error{
-				door.Restore(context.Background(), "*nat\n:MINE - [0:0]\nCOMMIT\n"),
+				door.Restore(context.Background(), "*nat\n:KUBE-MINE - [0:0]\nCOMMIT\n"),
 				door.Insert(t.Context(), "nat", ipt.ChainRule{Chain: "PREROUTING", Rule: mine}, ipt.ChainRule{Chain: "OUTPUT", Rule: mine}),
 				door.Insert(t.Context(), "nat", ipt.ChainRule{Chain: "PREROUTING", Rule: returns}, ipt.ChainRule{Chain: "PREROUTING", Rule: mine}, ipt.ChainRule{Chain: "PREROUTING", Rule: accepts}),
 				door.Append(t.Context(), "nat", "SHARED", returns),

@@ -37,7 +37,7 @@ func (c *crowd) meet(f *nfttest.Fake) error {
 	if !c.busy || c.random.IntN(12) > 0 {
 		return nil
 	}
-	rows := newFamily(testOptions, f, f).schema.sets
+	rows := newFamily(testOptions, f).schema.sets
 	set := rows[c.random.IntN(len(rows))]
 	var elements []nft.Element
 	for e, err := range f.Elements(context.Background(), set.name) {
