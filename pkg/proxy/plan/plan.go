@@ -88,8 +88,9 @@ type rareLists struct {
 	serving      []Serving
 }
 
-// HairpinAddrs returns the addresses of usable endpoints that are on this node, or may be because their slice names no node;
-// sorted. A connection from such an address that is sent back to it must be masqueraded, or its replies would bypass the node.
+// HairpinAddrs returns the addresses of usable endpoints that are on this node, or may be: their slice names no node, or this node's
+// pods have such addresses; sorted. A connection from such an address that is sent back to it must be masqueraded, or its replies
+// would bypass the node.
 func (s *Service) HairpinAddrs() []netip.Addr {
 	if s.rare == nil {
 		return nil

@@ -416,9 +416,17 @@ func TestHairpin(t *testing.T) {
 	if n := w.plan().Hairpins.Len(); n != 3 {
 		t.Errorf("%d hairpins, want 3: none for an endpoint on another node", n)
 	}
-	w.update(func(u *cluster.Update) { u.SetEndpointSlice(slice("s", "10.2.0.1")) })
+	w.update(func(u *cluster.Update) { u.SetEndpointSlice(slice("s", "10.1.0.1", "10.2.0.1")) })
 	if n := w.plan().Hairpins.Len(); n != 0 {
 		t.Errorf("%d hairpins without a local endpoint", n)
+	}
+	before := w.plan()
+	w.update(func(u *cluster.Update) {
+		u.SetNode(node(func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.1.0.0/24", "fd00:1::/64"} }))
+	})
+	p = Compute(w.builder.Snapshot(), w.options, before)
+	if _, is := p.Hairpins.Get(netip.MustParseAddr("10.1.0.1")); !is || p.Hairpins.Len() != 1 {
+		t.Errorf("%d hairpins, want the endpoint that names another node and has an address of this node's pods", p.Hairpins.Len())
 	}
 }
 
