@@ -74,7 +74,7 @@ func (m *meter) frontend(r *plan.Route) {
 			switch {
 			case place(at) <= natNodePorts:
 				m.want(in, rule, func(n uint64) { m.counts.Frontends[f] += n })
-			case place(at) != filterRestricted:
+			case place(at) != filterRestricted || rule.Target != ipt.Drop: // other sources are not counted
 				m.want(in, rule, func(n uint64) { m.counts.Refused[f] += n })
 			}
 		}
@@ -105,7 +105,7 @@ func inlineChain(at place) chainName {
 		return chainName{tableNAT, chainNodePorts}
 	case filterClusterIPs:
 		return chainName{tableFilter, chainServices}
-	case filterRestricted:
+	case filterOthers, filterRestricted:
 		return chainName{tableFilter, chainFirewall}
 	default:
 		return chainName{tableFilter, chainExternal}

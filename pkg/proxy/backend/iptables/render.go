@@ -202,8 +202,8 @@ func (w *writer) namedChains(r *rendering) map[chainName][]ipt.Rule {
 			{Target: ipt.SetMark{Value: w.mark, Mask: 0}},
 			{Matches: []ipt.Match{comment("kubernetes service traffic requiring SNAT")}, Target: w.masquerade()}},
 		{tableFilter, chainServices}:  entrance(filterClusterIPs, all),
-		{tableFilter, chainExternal}:  slices.Concat(entrance(filterOthers, all), entrance(filterNodePorts, all)),
-		{tableFilter, chainFirewall}:  slices.Concat(entrance(filterRestricted, all), w.localhostCounter(), w.loops()),
+		{tableFilter, chainExternal}:  entrance(filterNodePorts, all),
+		{tableFilter, chainFirewall}:  slices.Concat(entrance(filterRestricted, all), entrance(filterOthers, all), w.localhostCounter(), w.loops()),
 		{tableFilter, chainNodePorts}: health,
 		{tableFilter, chainForward}:   w.forward(marked),
 	}
