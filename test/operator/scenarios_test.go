@@ -145,7 +145,7 @@ func found() []scenario {
 		{name: "the cluster CIDR is wrong, for check", objects: web("", here), flags: "--cluster-cidr 10.24.0.0/16", command: "check --proxy-mode nftables --skip api,kernel,tools,firewall,settings",
 			names: []string{"NoEndpointInClusterCIDR: no endpoint on this node is in 10.24.0.0/16", "--cluster-cidr"}},
 		{name: "a manifest is invalid", objects: web("", here), breaks: manifest, command: "service list",
-			names: []string{"Warning: InvalidManifest: ", "/objects/bad.yaml:", "loadBalancerSourceRanges", "default/web"}},
+			names: []string{"Warning: InvalidManifest: ", "/objects/bad.yaml:", "loadBalancerSourceRanges", "web 10.96.0.10"}},
 		{name: "where the Service of an invalid manifest is", objects: web("", here), breaks: manifest, command: "service describe bad", code: 1,
 			names: []string{"Service default/bad is not served", "InvalidManifest: ", "/objects/bad.yaml:", "loadBalancerSourceRanges"}},
 		{name: "the configuration becomes invalid", objects: web("", here), flags: "--config $DIR/config",
