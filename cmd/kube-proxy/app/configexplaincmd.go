@@ -18,7 +18,7 @@ func newConfigExplainCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:     "explain [FIELD]",
 		Short:   "Describe a field, with its unit and default",
-		Long:    "Describes a field, with its unit and default. Without FIELD it lists all fields. Names of v1alpha1 are accepted too.",
+		Long:    "Describe a field, with its unit and default; without FIELD, list all. Names of v1alpha1 are accepted.",
 		Example: "  kube-proxy config explain linux.conntrack.maxPerCore",
 		Args:    usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -46,7 +46,7 @@ func newConfigExplainCommand() *cobra.Command {
 			return paths, cobra.ShellCompDirectiveNoFileComp
 		},
 	}
-	command.Flags().BoolVar(&markdown, "markdown", false, "Write the whole reference as Markdown (docs/config.md).")
+	command.Flags().BoolVar(&markdown, "markdown", false, "Print docs/config.md.")
 	return command
 }
 

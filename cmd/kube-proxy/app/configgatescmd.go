@@ -17,7 +17,7 @@ func newGatesCommand() *cobra.Command {
 	var output string
 	var check func() error
 	command := &cobra.Command{
-		Use:   "feature-gates [-o text|json|yaml]",
+		Use:   "feature-gates",
 		Short: "List the feature gates with stage, default, effect and planned end",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -38,7 +38,7 @@ func newGatesCommand() *cobra.Command {
 			return nil
 		},
 	}
-	command.Flags().BoolVar(&markdown, "markdown", false, "Write the list as Markdown (docs/feature-gates.md).")
+	command.Flags().BoolVar(&markdown, "markdown", false, "Print docs/feature-gates.md.")
 	check = outputFlag(command, &output, outputText, outputJSON, outputYAML)
 	return command
 }

@@ -26,6 +26,7 @@ A running proxy serves JSON below /api/v1alpha1 of its metrics address (127.0.0.
 
 ` + "```console" + `
 curl -s 127.0.0.1:10249/api/v1alpha1/services/default/web?connections=true
+kubectl -n kube-system exec ds/kube-proxy -- kube-proxy service list -A
 ` + "```" + `
 
 * **Read-only.** It answers GET and HEAD, and knows Services, EndpointSlices and this Node, but no secrets.

@@ -2,8 +2,8 @@ package v1alpha1
 
 import "time"
 
-// PacketTrace is the way of one packet through this node, as the kernel reported it. Not served: "kube-proxy trace -o json"
-// prints one for each packet.
+// PacketTrace is the way of one packet through this node, as the kernel reported it. Printed by "kube-proxy trace -o json", an
+// object for each packet; not served.
 type PacketTrace struct {
 	TypeMeta
 	// Time is when the packet was seen.
