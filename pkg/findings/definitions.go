@@ -28,12 +28,12 @@ func endpointDefinitions() []Definition {
 	return []Definition{
 		{NoSuchPort, Error, []Group{Endpoints},
 			"An EndpointSlice with endpoints lacks a port of its Service, by name and protocol.",
-			"Compare targetPort, if it is a name, with the pods' containers[].ports[].name; if another controller writes the slice (label " +
-				"endpointslice.kubernetes.io/managed-by), give its port the Service's name for it."},
+			"If targetPort is a name, compare it with the pods' containers[].ports[].name. In slices of another controller (label " +
+				"endpointslice.kubernetes.io/managed-by) the port needs the name that it has in the Service."},
 		{NoEndpoints, Warning, []Group{Endpoints},
 			"No endpoint can be used, in one IP family at least: connections are rejected. Info if the slices are empty, as after scaling to 0.",
-			"Do what the message says. Without a selector, write EndpointSlices (kind Endpoints is not read). To use endpoints that are not ready, " +
-				"set publishNotReadyAddresses; to drop a family without any, set ipFamilyPolicy to SingleStack."},
+			"Do what the message says. Without a selector, write EndpointSlices (kind Endpoints is not read). publishNotReadyAddresses uses endpoints " +
+				"that are not ready, ipFamilyPolicy SingleStack drops a family."},
 		{NoLocalEndpoints, Error, []Group{Endpoints},
 			"A traffic policy is Local, and no usable endpoint names a node: every node drops the traffic.",
 			"Set nodeName of the endpoints, or the traffic policy Cluster, which endpoints outside the cluster need."},

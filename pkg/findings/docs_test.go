@@ -63,14 +63,14 @@ The codes of ` + "`kube-proxy analyze`" + ` and ` + "`kube-proxy audit`" + `. Co
 Severities: **error**: wanted traffic is lost, or reaches the wrong place. **warning**: it may be, or will be.
 **info**: it is probably intended.
 
-The code of the proxy itself decides which endpoints get connections, and which of several Services gets an address. analyze sees this as
-the node of each endpoint does.
+The proxy's own code decides which endpoints get connections, and which of several Services gets an address; endpoints with a node name count
+as local.
 `
 
 func (g Group) about() string {
 	switch g {
 	case Upgrade:
-		return "What a change to this proxy, another mode or another version changes; `kube-proxy audit` reports it."
+		return "What a change to this proxy, another mode or another version breaks: `kube-proxy audit`."
 	case Endpoints:
 		return "Where connections to a Service go, and why they may go nowhere."
 	case Addresses:

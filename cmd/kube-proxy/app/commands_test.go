@@ -33,7 +33,7 @@ func TestDocsCommands(t *testing.T) {
 	const page = "../../../docs/commands.md"
 	var b strings.Builder
 	b.WriteString(commandsHead)
-	commands := visible(newCommand())
+	commands := slices.DeleteFunc(visible(newCommand()), func(c *cobra.Command) bool { return c.Long == "" && c.HasSubCommands() }) // groups
 	var texts []string
 	var shared sharedLines
 	for _, command := range commands {

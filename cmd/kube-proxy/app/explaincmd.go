@@ -38,9 +38,9 @@ func newExplainCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "explain IP:PORT[/PROTOCOL]|[NAMESPACE/]NAME[:PORT] [--from POD|IP|node|external]",
 		Short: "Explain where a connection goes, step by step",
-		Long: `Explains what happens to a new connection: which Service has the destination address, the traffic policy, the endpoints that it
-may be sent to, whether its source address is replaced, and why. The answer is computed from the plan of the proxy; nothing is
-sent. With --try, connections are sent from this node, and the results are compared with the explanation.
+		Long: `Explain what happens to a new connection: which Service has the destination address, the traffic policy, the possible endpoints,
+whether the source address is replaced, and why. This is computed from the proxy's plan; --try also sends connections from this
+node, and compares.
 
 --from is an IP address, a pod as NAMESPACE/POD (found through the API server, as kubectl does; kubectl exec in a kube-proxy pod
 has no right to read pods: give the pod's IP address there), node, or external: a client outside the cluster. The destination,
@@ -49,8 +49,8 @@ load balancer IP, an external IP or a node port. A port may be missing if there 
 and URLs work, too. PROTOCOL is tcp, udp or sctp.
 ` + readerHelp + `
 
-Exits with 0 if the connection is sent to an endpoint, with 3 if it is rejected or dropped, with 4 if the proxy leaves it
-alone, with 5 if --try had another result than explained or an endpoint did not answer, and with 1 or 2 if there is no answer.`,
+Exit codes: 0 if the connection is sent to an endpoint, 3 if it is rejected or dropped, 4 if the proxy leaves it alone, 5 if --try had
+another result than explained or an endpoint did not answer, 1 or 2 if there is no answer.`,
 		Example: `  kube-proxy explain 10.96.0.10:80 --from 10.244.1.3
   kube-proxy explain default/web:http --from external
   kube-proxy explain web -n default --try 20`,
@@ -69,10 +69,10 @@ alone, with 5 if --try had another result than explained or an endpoint did not 
 	}
 	opts.addFlags(command)
 	opts.addNamespace(command)
-	command.Flags().StringVar(&opts.connection.From, "from", "node", "`source` of the connection.")
-	command.Flags().StringVar(&opts.connection.To, "to", "", "`destination` of the connection.")
-	command.Flags().StringVar(&opts.connection.Interface, "interface", "", "`name` of the node's interface that the connection arrives on, if the proxy detects local traffic by it.")
-	command.Flags().IntVar(&opts.try, "try", 0, "`number` of connections to send from this node, at most 1000.")
+	command.Flags().StringVar(&opts.connection.From, "from", "node", "The `source`.")
+	command.Flags().StringVar(&opts.connection.To, "to", "", "The `destination`, in place of the argument.")
+	command.Flags().StringVar(&opts.connection.Interface, "interface", "", "Interface `name` that the connection arrives on, if the proxy detects local traffic by it.")
+	command.Flags().IntVar(&opts.try, "try", 0, "Send this `number` of connections from this node, at most 1000.")
 	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
 	_ = command.RegisterFlagCompletionFunc("to", opts.completeServices)
 	return command

@@ -93,8 +93,8 @@ the kernel has counted, and how long the last change took to program.
 // addFlags adds the flags that both commands have.
 func (o *serviceOptions) addFlags(command *cobra.Command) {
 	o.readerOptions.addFlags(command)
-	command.Flags().BoolVarP(&o.watch, "watch", "w", false, "Repeat every --interval, with connections per second.")
-	command.Flags().DurationVar(&o.interval, "interval", 2*time.Second, "`time` between two readings of --watch.")
+	command.Flags().BoolVarP(&o.watch, "watch", "w", false, "Repeat, with connections per second.")
+	command.Flags().DurationVar(&o.interval, "interval", 2*time.Second, "Repeat --watch after this `time`.")
 	o.checkOutput = outputFlag(command, &o.output, outputTable, outputWide, outputName, outputJSON, outputYAML)
 }
 

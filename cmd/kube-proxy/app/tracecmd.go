@@ -38,12 +38,11 @@ type traceOptions struct {
 func newTraceCommand() *cobra.Command {
 	opts := &traceOptions{}
 	command := &cobra.Command{
-		Use:   "trace [[NAMESPACE/]NAME[:PORT] | ADDRESS[:PORT[/PROTOCOL]]] [--from CIDR] [--new] [--count N] [--duration TIME]",
+		Use:   "trace [[NAMESPACE/]NAME[:PORT] | ADDRESS[:PORT[/PROTOCOL]]] [--from CIDR]",
 		Short: "Show what happens to real packets to a Service or an address",
-		Long: fmt.Sprintf(`Follows real packets through this node's rules, those of kube-proxy and of all other programs: which Service and endpoint a
-packet was sent to, whether its source address was replaced, and whose chain refused it if one did. The packets are those to the
-addresses of a Service, with node ports; to an ADDRESS, or one port there (TCP unless it has /udp or /sctp); or all from --from.
-Answers are not shown.
+		Long: fmt.Sprintf(`Follow real packets through the rules of kube-proxy and all other programs on this node: to which Service and endpoint they were
+sent, whether the source address was replaced, and whose chain refused them. The packets are those to the addresses of a Service,
+with node ports; to an ADDRESS, or one port there (TCP unless it has /udp or /sctp); or all from --from. Answers are not shown.
 
 The kernel reports them (nftables' trace), of busy Services at most %d packets a second in each IP family; no packet is changed.
 Only a connection's first packet meets the nat chains, which choose its endpoint.

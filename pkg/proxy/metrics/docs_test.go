@@ -28,18 +28,18 @@ const docsHead = `# Metrics
 Generated from pkg/proxy/metrics; do not edit.
 
 Served at /metrics of the metrics server (127.0.0.1:10249 by default). Names, types, labels and meanings of kubeproxy_* are those of
-kube-proxy; serviceproxy_* are this proxy's own. There are also go_*, process_*, rest_client_* and kubernetes_build_info. All are ALPHA unless
-their row has another stability. Alerts and a Grafana dashboard are in [build/monitoring](../build/monitoring).
+kube-proxy; serviceproxy_* are this proxy's own. Not listed are go_*, process_*, rest_client_* and kubernetes_build_info. The stability is ALPHA
+unless a row has another. [build/monitoring](../build/monitoring) has alerts and a Grafana dashboard.
 
 ## Connections by Service and endpoint
 
---connection-metrics=service adds serviceproxy_service_connections_total, a series for each port of a Service;
---connection-metrics=endpoint also adds serviceproxy_endpoint_connections_total, a series for each endpoint of these ports, on each node.
+--connection-metrics=service adds serviceproxy_service_connections_total, a series for each port of a Service on each node;
+--connection-metrics=endpoint also adds serviceproxy_endpoint_connections_total, a series for each endpoint of the port.
 
-* **Scrapes.** Each reads the kernel's counters, one at a time and for at most 5 s; others get the last values.
-* **Rewritten rules.** A kernel's counter restarts at 0 when the number of endpoints changes, and an endpoint's when its slot changes. The
-  metrics do not fall: they miss the connections since the last scrape. Only after a restart of the proxy they may fall once, as with a reset.
-* **Deleted Services.** Their series end with the next scrape after the deletion is in force.
+* **Scrapes.** One scrape at a time reads the kernel's counters, for at most 5 s; others get the last values.
+* **Rewritten rules.** The kernel's counter of an address restarts at 0 when the number of its endpoints changes, that of an endpoint when its
+  slot changes. The metrics then miss the connections since the last scrape; they fall only after a restart of the proxy, as with a reset.
+* **Deleted Services.** Their series end with the next scrape.
 * **Labels.** port is the name of the Service's port, which may be empty. Both IP families count together.
 
 `

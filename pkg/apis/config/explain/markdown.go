@@ -36,6 +36,7 @@ read once.
 |---|---|---|
 `, config.GroupName, config.Version, config.Kind)
 	var ignored, moved, added []string
+	described := map[string]string{} // the field with a description
 	for _, f := range fields {
 		section, _, _ := strings.Cut(f.Path, ".")
 		name := strings.TrimSpace(code(f.Path) + " " + code(flag(f.Path)))
@@ -47,13 +48,20 @@ read once.
 			continue
 		case f.V1alpha1 == "":
 			added = append(added, code(f.Path))
-		case f.V1alpha1 != f.Path:
+		case f.V1alpha1 != f.Path && "linux."+f.V1alpha1 != f.Path: // the text below has those of linux
 			moved = append(moved, code(f.V1alpha1)+" is "+code(f.Path))
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, value(f), strings.ReplaceAll(meaning(f), "|", `\|`))
+		text := strings.ReplaceAll(meaning(f), "|", `\|`)
+		if first := described[f.Doc]; first != "" {
+			text = "as " + code(first)
+		} else {
+			described[f.Doc] = f.Path
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, value(f), text)
 	}
 	fmt.Fprintf(&b, "\nNo effect on what is served: %s. \"kube-proxy config explain\" describes them.\n", strings.Join(ignored, ", "))
-	fmt.Fprintf(&b, "\nNames in v1alpha1: %s. It does not have %s.\n", strings.Join(moved, ", "), strings.Join(added, ", "))
+	fmt.Fprintf(&b, "\nNames in v1alpha1: those of linux have no `linux.` before them; %s. It does not have %s.\n",
+		strings.Join(moved, ", "), strings.Join(added, " and "))
 	return b.String()
 }
 

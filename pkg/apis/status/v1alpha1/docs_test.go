@@ -22,8 +22,7 @@ const head = `# The API of a running proxy
 
 Generated from pkg/apis/status/v1alpha1; do not edit.
 
-A running proxy serves JSON below /api/v1alpha1 of its metrics address (127.0.0.1:10249 by default). The commands "kube-proxy service",
-"explain", "render", "drift" and "trace" read it.
+A running proxy serves JSON below /api/v1alpha1 of its metrics address (127.0.0.1:10249 by default); its commands read it.
 
 ` + "```console" + `
 curl -s 127.0.0.1:10249/api/v1alpha1/services/default/web?connections=true
@@ -34,9 +33,8 @@ curl -s 127.0.0.1:10249/api/v1alpha1/services/default/web?connections=true
   ` + "`kubectl port-forward`" + `. A Host header other than localhost, a loopback address or the server's own gets 421 (DNS rebinding).
 * **In force.** Except /info and /history, answers describe the state that was last in force in all IP families; before the first sync
   they are 503.
-* **Bounded.** Long answers are made one after the other, and a reader has 30 seconds. If answers of more than 8 MB wait for readers, the
-  oldest one of the user with the most is given up. The kernel's counters are read within 2 seconds. /comparison reads all rules, within 25
-  seconds, and then pauses four times as long.
+* **Bounded.** Long answers are made one after the other; a reader has 30 seconds, and may be disconnected if answers of more than 8 MB wait
+  for readers. Counters are read within 2 seconds. /comparison reads all rules, within 25 seconds, and then pauses four times as long.
 * **Versioned.** Within a version fields are only added. An error is a Status with the HTTP status code.
 
 A field with ? may be absent; all objects with a path have kind and apiVersion (serviceproxy/v1alpha1). connections and refused are there

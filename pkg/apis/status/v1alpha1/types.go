@@ -54,18 +54,16 @@ type Info struct {
 	Version string `json:"version"`
 	// Mode is iptables or nftables; absent if no proxy runs, and the objects were read from files or a cluster.
 	Mode string `json:"mode,omitempty"`
-	// Node is the Node's name.
 	Node string `json:"node"`
-	// NodeAddresses are the Node's addresses, the primary one first.
+	// NodeAddresses are its addresses, the primary one first.
 	NodeAddresses []string `json:"nodeAddresses"`
 	// NodePortAddresses are the addresses of this machine that serve node ports.
 	NodePortAddresses []string `json:"nodePortAddresses"`
-	// Zone is the Node's topology zone.
+	// Zone is its topology zone.
 	Zone string `json:"zone,omitempty"`
 	// Families are the IP families that are served.
-	Families []string `json:"families,omitempty"`
-	// Started is when the program started.
-	Started *time.Time `json:"started,omitempty"`
+	Families []string   `json:"families,omitempty"`
+	Started  *time.Time `json:"started,omitempty"`
 	// Synced is when the state that the other paths serve came into force in all families.
 	Synced *time.Time `json:"synced,omitempty"`
 	// Pending is when the oldest change arrived that no sync has begun to program.
