@@ -57,7 +57,7 @@ func refusalOf(data []byte, r netlink.Result) *Refusal {
 	e := &Refusal{Errno: r.Errno, Text: r.Text}
 	for m := netlink.ReadMessages(data); m.Next(); {
 		if m.Seq == r.Seq {
-			e.Op = operation(m.Message)
+			e.Op = operationOf(m.Message)
 		}
 	}
 	return e
@@ -66,8 +66,8 @@ func refusalOf(data []byte, r netlink.Result) *Refusal {
 // AddTable is the operation of [Batch.AddOwnedTable] in a Refusal.
 const AddTable = "add the table"
 
-// operation returns what a message of a batch does; "" for its beginning.
-func operation(m netlink.Message) string {
+// operationOf returns what a message of a batch does; "" for its beginning.
+func operationOf(m netlink.Message) string {
 	command := CommandOf(m)
 	name := " " + m.AttrString(nameAttr(command))
 	switch command {

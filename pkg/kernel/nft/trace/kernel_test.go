@@ -142,7 +142,7 @@ func TestKernelExplain(t *testing.T) {
 		}
 	}
 	run(t, "add", "table", "ip", Table)
-	if err := refused(tableMessage, unix.EPERM); !errors.Is(err, ErrRunning) {
+	if err := refused(nf.AddTable, unix.EPERM); !errors.Is(err, ErrRunning) {
 		t.Errorf("beside another trace: %v", err)
 	}
 }
