@@ -61,7 +61,7 @@ func (b *Batch) In(table string) {
 // frame appends the message that begins or ends a batch.
 func (b *Batch) frame(typ uint16) {
 	start := len(b.buf)
-	b.buf = netlink.AppendMessage(b.buf, netlink.Header{Type: typ, Flags: unix.NLM_F_REQUEST})
+	b.buf = netlink.AppendMessage(b.buf, netlink.Header{Type: typ, Flags: unix.NLM_F_REQUEST, Resource: unix.NFNL_SUBSYS_NFTABLES})
 	netlink.EndMessage(b.buf, start)
 }
 
