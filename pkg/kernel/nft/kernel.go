@@ -64,6 +64,11 @@ func (t *kernelTable) Run(ctx context.Context, tx *Transaction) error {
 	return wrap("run a transaction", t.family, t.Name(), t.program.Run(ctx, tx))
 }
 
+// Commit is part of [Table].
+func (t *kernelTable) Commit(ctx context.Context, b *Batch) error {
+	return wrap("commit a batch", t.family, t.Name(), t.Conn.Commit(ctx, b.Batch))
+}
+
 // Rules is part of [Table].
 func (t *kernelTable) Rules(ctx context.Context) (map[string][]string, error) {
 	out, err := t.program.List(ctx)

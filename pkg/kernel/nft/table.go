@@ -40,7 +40,7 @@ type Table interface {
 
 	// NewBatch starts a change of elements. A Batch may be used for any number of commits: Reset it in between.
 	NewBatch() *Batch
-	// Commit makes the change, all or nothing. If the kernel refused an operation, the error is a *BatchError, which names
+	// Commit makes the change, all or nothing. If the kernel refused an operation, the error is a [*nf.Refusal], which names
 	// its set or chain. Commit of an empty batch does nothing.
 	Commit(ctx context.Context, b *Batch) error
 

@@ -87,7 +87,7 @@ func (t *kernelTracer) explain(err error, family nf.Family) error {
 	switch refused, _ := errors.AsType[*nf.Refusal](err); {
 	case errors.Is(t.otherOwner(family), ErrRunning):
 		return ErrRunning // it began just now
-	case refused != nil && refused.Message == tableMessage && (refused.Errno == unix.EINVAL || refused.Errno == unix.EOPNOTSUPP):
+	case refused != nil && refused.Op == nf.AddTable && (refused.Errno == unix.EINVAL || refused.Errno == unix.EOPNOTSUPP):
 		return fmt.Errorf("%w: %w", ErrOldKernel, refused.Errno)
 	default:
 		return nf.Wrap("commit a batch", family, Table, err)

@@ -29,9 +29,6 @@ const (
 	last = 350
 )
 
-// tableMessage is the number of the message that adds the table, in the batch that write makes.
-const tableMessage = 1
-
 // write writes the table of a family: two chains select packets, before anything else sees them.
 func (f *Filter) write(b *nf.Batch, family nf.Family) {
 	b.AddOwnedTable()
