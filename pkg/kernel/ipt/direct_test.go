@@ -17,8 +17,8 @@ import (
 func onFake(t *testing.T) (*kernelTables, *nftest.Kernel) {
 	t.Helper()
 	kernel := nftest.New()
-	open := func() *nf.Conn { return nf.New(kernel.Open("kube-proxy", 1)) }
-	tables := &kernelTables{family: IPv4, reader: &nftRequests{conn: open(), family: IPv4}, direct: newDirect(open(), IPv4)}
+	conn := nf.New(kernel.Open("kube-proxy", 1))
+	tables := &kernelTables{family: IPv4, reader: &nftRequests{conn: conn, family: IPv4}, direct: newDirect(conn, IPv4)}
 	t.Cleanup(func() {
 		if err := tables.Close(); err != nil {
 			t.Error(err)

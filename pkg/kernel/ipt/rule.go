@@ -109,22 +109,12 @@ func (d Destination) words() (extension, option, value string) {
 
 func (s Source) encode(e *encoder, not bool) {
 	p := netip.Prefix(s)
-	e.source = e.address(e.source, not, 0, p.Addr(), maskOf(p))
+	e.source = e.address(e.source, not, nf.Source, p.Addr(), nf.MaskOf(p))
 }
 
 func (d Destination) encode(e *encoder, not bool) {
 	p := netip.Prefix(d)
-	e.destination = e.address(e.destination, not, 1, p.Addr(), maskOf(p))
-}
-
-// maskOf returns the mask of a range.
-func maskOf(p netip.Prefix) netip.Addr {
-	mask := make([]byte, p.Addr().BitLen()/8)
-	for i := range mask {
-		mask[i] = byte(0xff << max(0, min(8, 8*(i+1)-p.Bits())))
-	}
-	addr, _ := netip.AddrFromSlice(mask)
-	return addr
+	e.destination = e.address(e.destination, not, nf.Destination, p.Addr(), nf.MaskOf(p))
 }
 
 // DestinationBits matches destinations by some of their bits, which need not be the first ones.
@@ -135,7 +125,7 @@ func (d DestinationBits) words() (extension, option, value string) {
 }
 
 func (d DestinationBits) encode(e *encoder, not bool) {
-	e.destination = e.address(e.destination, not, 1, d.Addr, d.Mask)
+	e.destination = e.address(e.destination, not, nf.Destination, d.Addr, d.Mask)
 }
 
 // In matches the input interface; a final + stands for any rest.

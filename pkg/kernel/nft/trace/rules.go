@@ -20,9 +20,6 @@ const (
 
 // Describe is part of [Tracer].
 func (t *kernelTracer) Describe(e Event) (Description, error) {
-	if t.closed {
-		return Description{}, ErrClosed
-	}
 	key := ruleKey{e.Family, e.Table, e.Chain, e.Handle}
 	if known, ok := t.described[key]; ok {
 		return known, nil

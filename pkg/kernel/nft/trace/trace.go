@@ -30,8 +30,6 @@ var (
 	ErrRunning = errors.New("another trace is running on this node; two would take each other's packets for their own: wait until it ends")
 	// ErrOldKernel means that the kernel would not remove the tables with the process.
 	ErrOldKernel = errors.New("this kernel has no tables that end with their process (Linux 5.12 and later have): a trace could leave rules behind, so there is none")
-	// ErrClosed is the error of a tracer that was closed.
-	ErrClosed = errors.New("the trace has ended")
 )
 
 // Filter selects packets by their source and their destination, before it is translated.
