@@ -22,8 +22,8 @@ const (
 	AfterPostrouting = "after-postrouting"
 )
 
-// MaxDestinations is the largest number of a Filter's destinations: the kernel compares packets with each.
-const MaxDestinations = 128
+// maxDestinations is the largest number of a Filter's destinations: the kernel compares packets with each.
+const maxDestinations = 128
 
 var (
 	// ErrRunning means that another process traces in this network namespace.
@@ -36,11 +36,11 @@ var (
 type Filter struct {
 	// From are the sources; the zero Prefix is all.
 	From netip.Prefix
-	// To are the destinations; none are all, and need From.
+	// To are the destinations, of the family of From if that is given; none are all, and need From.
 	To []Destination
 	// Opening selects only those segments of TCP that open a connection, and all packets of other protocols.
 	Opening bool
-	// PerSecond is the largest number of packets that are traced in a second, in each IP family.
+	// PerSecond is the largest number of packets that are traced in a second, in each IP family; it is not 0.
 	PerSecond uint32
 }
 
@@ -53,25 +53,13 @@ type Destination struct {
 	Port     uint16
 }
 
-// Check rejects a filter that no packet matches, or that all do.
+// Check rejects a filter of all packets, or of too many destinations.
 func (f *Filter) Check() error {
-	switch {
-	case !f.From.IsValid() && len(f.To) == 0:
+	if !f.From.IsValid() && len(f.To) == 0 {
 		return errors.New("neither a source nor a destination is given")
-	case len(f.To) > MaxDestinations:
-		return fmt.Errorf("%d addresses and ports are more than %d: name one of them", len(f.To), MaxDestinations)
-	case f.PerSecond == 0:
-		return errors.New("the number of packets in a second must not be 0")
 	}
-	for _, to := range f.To {
-		switch {
-		case !to.Addr.IsValid() || to.Addr.Is4In6():
-			return fmt.Errorf("%s is not an IPv4 or IPv6 address", to.Addr)
-		case (to.Protocol == 0) != (to.Port == 0):
-			return fmt.Errorf("port %d of protocol %d: both or none must be 0", to.Port, to.Protocol)
-		case f.From.IsValid() && f.From.Addr().Is4() != to.Addr.Is4():
-			return fmt.Errorf("%s and %s are of different IP families: no packet has both", f.From, to.Addr)
-		}
+	if len(f.To) > maxDestinations {
+		return fmt.Errorf("%d addresses and ports are more than %d: name one of them", len(f.To), maxDestinations)
 	}
 	return nil
 }
