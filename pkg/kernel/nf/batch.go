@@ -68,9 +68,6 @@ func (b *Batch) frame(typ uint16) {
 // Bytes returns the batch's messages, without its end. They are valid until the next operation.
 func (b *Batch) Bytes() []byte { return b.buf }
 
-// Err returns the error of the first operation that cannot be encoded.
-func (b *Batch) Err() error { return b.err }
-
 // Len is the number of operations in the batch.
 func (b *Batch) Len() int { return b.elements + b.others }
 
