@@ -394,18 +394,6 @@ func TestKernelClosedAndCancelled(t *testing.T) {
 	}
 }
 
-// TestOpenRefuses checks the arguments of Open.
-func TestOpenRefuses(t *testing.T) {
-	for _, c := range []struct {
-		family knftables.Family
-		table  string
-	}{{"", "x"}, {knftables.BridgeFamily, "x"}, {knftables.IPv4Family, ""}, {knftables.IPv4Family, strings.Repeat("x", 256)}} {
-		if table, err := nft.Open(c.family, c.table); err == nil {
-			t.Errorf("Open(%q, %q) gave %v", c.family, c.table, table)
-		}
-	}
-}
-
 // TestKernelCountersCount sends packets through a map with counters, and reads them.
 func TestKernelCountersCount(t *testing.T) {
 	table := openKernel(t, knftables.IPv4Family)
