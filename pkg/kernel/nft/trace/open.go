@@ -42,7 +42,7 @@ func Open(ctx context.Context, f Filter) (Tracer, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("trace packets: %w", err), conn.Close())
 	}
-	t := &kernelTracer{events: events, conn: conn, decoder: newDecoder(), described: map[ruleKey]Description{}}
+	t := &kernelTracer{events: events, conn: conn, decoder: decoder{}, described: map[ruleKey]Description{}}
 	if err := t.begin(ctx, &f); err != nil {
 		return nil, errors.Join(fmt.Errorf("trace packets: %w", err), t.Close())
 	}
