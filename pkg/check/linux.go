@@ -114,7 +114,7 @@ func (l *Linux) Present(ctx context.Context) ([]string, error) {
 func (l *Linux) Processes() ([]int, error) { return host.Processes("kube-proxy") }
 
 // Interfaces implements [Host].
-func (l *Linux) Interfaces() ([]netip.Addr, error) { return netif.New().Addrs() }
+func (l *Linux) Interfaces() ([]netip.Addr, error) { return netif.Kernel{}.Addrs() }
 
 // Variants implements [Host].
 func (l *Linux) Variants(ctx context.Context) ([]string, error) {

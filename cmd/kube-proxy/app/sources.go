@@ -37,7 +37,7 @@ func (in *inputs) complete() bool { return source.AllComplete(in.sources) }
 // openInputs creates the sources that the command line requests. watched configures that of the API server, apart from the
 // command line's share.
 func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node string, opts runOptions, watched apiserver.Options) (*inputs, error) {
-	machine := netif.New()
+	machine := netif.Kernel{}
 	in := &inputs{sources: []source.Source{source.NewInterfaces(machine)}}
 	if opts.manifests != "" {
 		in.unlisted = func() (names, hint string) { return "", "" }

@@ -27,6 +27,6 @@ func (p *process) view(counter backend.ConnectionCounter, waiting func() []strin
 // thisMachine returns what the commands that work without a proxy read of this machine: the addresses of the Node that is
 // made from it, and its interfaces.
 func thisMachine() (manifests.Options, []source.Source) {
-	machine := netif.New()
+	machine := netif.Kernel{}
 	return manifests.Options{Addrs: machine.NodeAddrs}, []source.Source{source.NewInterfaces(machine)}
 }

@@ -15,11 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kernel is the interfaces of the network namespace in which its methods are called.
+// Kernel is the interfaces of the network namespace in which its methods are called. Each opens the sockets that it needs.
 type Kernel struct{}
-
-// New opens nothing: each method opens the sockets that it needs.
-func New() *Kernel { return &Kernel{} }
 
 const (
 	// dumpTries is how often addresses are read until no change interrupts that.
@@ -32,7 +29,7 @@ const (
 
 // Addrs returns the addresses of all interfaces of both families, sorted and distinct, including loopback. It leaves
 // out IPv6 link-local addresses, which need a zone, and addresses that failed duplicate address detection.
-func (k *Kernel) Addrs() ([]netip.Addr, error) {
+func (Kernel) Addrs() ([]netip.Addr, error) {
 	list, err := dump()
 	if err != nil {
 		return nil, err
@@ -43,7 +40,7 @@ func (k *Kernel) Addrs() ([]netip.Addr, error) {
 // NodeAddrs returns the addresses by which other machines may know this one: global unicast addresses of interfaces
 // other than loopback. First comes the address of each family, IPv4 before IPv6, that the kernel uses towards the
 // default route, then the others in order.
-func (k *Kernel) NodeAddrs() ([]netip.Addr, error) {
+func (Kernel) NodeAddrs() ([]netip.Addr, error) {
 	list, err := dump()
 	if err != nil {
 		return nil, err
@@ -137,7 +134,7 @@ func sourceTowards(there netip.Addr) (netip.Addr, bool) {
 // Watch returns a channel that receives a value after addresses may have changed, until ctx ends. Several changes may
 // be coalesced into one value. No change after Watch returned is missed: a subscription that broke, because there were
 // more changes than its buffer holds, is renewed and counts as a change.
-func (k *Kernel) Watch(ctx context.Context) <-chan struct{} {
+func (Kernel) Watch(ctx context.Context) <-chan struct{} {
 	changed := make(chan struct{}, 1)
 	updates, unsubscribe, err := subscribe(ctx)
 	go func() {
