@@ -25,7 +25,6 @@ type kernelTracer struct {
 	// conn owns the tables.
 	conn *nf.Conn
 	decoder
-	described map[ruleKey]Description
 }
 
 // Open begins a trace in the network namespace of the calling thread. Its errors wrap [ErrRunning], [ErrOldKernel] or the
@@ -42,7 +41,7 @@ func Open(ctx context.Context, f Filter) (Tracer, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("trace packets: %w", err), conn.Close())
 	}
-	t := &kernelTracer{events: events, conn: conn, decoder: decoder{}, described: map[ruleKey]Description{}}
+	t := &kernelTracer{events, conn, decoder{}}
 	if err := t.begin(ctx, &f); err != nil {
 		return nil, errors.Join(fmt.Errorf("trace packets: %w", err), t.Close())
 	}

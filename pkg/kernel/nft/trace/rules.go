@@ -20,10 +20,6 @@ const (
 
 // Describe is part of [Tracer].
 func (t *kernelTracer) Describe(e Event) (d Description, _ error) {
-	key := ruleKey{e.Family, e.Table, e.Chain, e.Handle}
-	if known, ok := t.described[key]; ok {
-		return known, nil
-	}
 	family := nf.ParseFamily(e.Family)
 	chain, err := t.conn.Chain(family, e.Table, e.Chain)
 	if chain.Type != "" {
@@ -35,7 +31,6 @@ func (t *kernelTracer) Describe(e Event) (d Description, _ error) {
 	if err != nil && !errors.Is(err, unix.ENOENT) { // the chain or the rule is gone
 		return Description{}, fmt.Errorf("read the rule of an event (table %s %s, chain %s): %w", e.Family, e.Table, e.Chain, err)
 	}
-	t.described[key] = d
 	return d, nil
 }
 

@@ -117,12 +117,6 @@ type Description struct {
 	Comment string
 }
 
-// ruleKey identifies the description of an event.
-type ruleKey struct {
-	family, table, chain string
-	handle               uint64
-}
-
 // Tracer is a trace that runs. One goroutine uses it.
 type Tracer interface {
 	// Next waits for events until ctx ends, and returns those that there are. lost means that the kernel had more than the
