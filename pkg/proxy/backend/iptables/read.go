@@ -88,10 +88,9 @@ func (r *ruleset) readTable(ctx context.Context, door ipt.Tables, table string, 
 }
 
 // list returns the rules of chains of a table, as a program prints them, except of those that it cannot list, for example because
-// there is no such chain or nft wrote one. It returns all chains if there are many, if names is nil, and in the legacy variant, where
-// listing one chain takes half as long, and the lock.
+// there is no such chain or nft wrote one. It returns all chains if there are many, and if names is nil.
 func list(ctx context.Context, door ipt.Tables, table string, names []string) (map[string][]ipt.Rule, error) {
-	if names == nil || len(names) > maxListed || len(names) > 0 && door.Features().Variant == ipt.Legacy {
+	if names == nil || len(names) > maxListed {
 		text, err := door.Save(ctx, table)
 		return parse(text), err
 	}
