@@ -108,6 +108,9 @@ func (r *reread) read(ctx, part context.Context, table string) error {
 		some = nil
 	}
 	compared, err := r.door.Compare(part, table, r.held.expected(table), some...)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return r.readText(ctx, table, some)
+	}
 	if err != nil && part.Err() != nil && ctx.Err() == nil {
 		err = nil
 		for _, chain := range chains {
@@ -116,9 +119,6 @@ func (r *reread) read(ctx, part context.Context, table string) error {
 				r.left.Objects[nf.Object{Table: nf.TableName{Family: r.door.Family().Number(), Name: table}, Kind: nf.ChainObject, Name: chain}] = struct{}{}
 			}
 		}
-	}
-	if errors.Is(err, errors.ErrUnsupported) {
-		return r.readText(ctx, table, some)
 	}
 	if err != nil {
 		return err
