@@ -44,7 +44,7 @@ func markdown() string {
 			case 0:
 				fmt.Fprintf(&b, "| `%s` %s | %s | %s |\n", d.Code, d.Severity, d.Finds, d.Remedy)
 			default:
-				others = append(others, fmt.Sprintf("`%s`", d.Code))
+				others = append(others, "`"+string(d.Code)+"`")
 			}
 		}
 		if others != nil {

@@ -118,7 +118,7 @@ func (f *failing) table(of nft.Table) nft.Table {
 
 func (t *table) Again() (nft.Table, error) {
 	again, err := t.Table.Again()
-	return t.failing.table(again), err
+	return t.table(again), err
 }
 
 func (t *table) Run(ctx context.Context, tx *nft.Transaction) error {

@@ -33,8 +33,8 @@ func AppendMessage(b []byte, h Header) []byte {
 	b = append(b, 0, 0, 0, 0)
 	b = binary.NativeEndian.AppendUint16(b, h.Type)
 	b = binary.NativeEndian.AppendUint16(b, h.Flags)
-	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0) // sequence number and port id
-	b = append(b, h.Family, unix.NFNETLINK_V0)
+	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0, // sequence number and port id
+		h.Family, unix.NFNETLINK_V0)
 	return binary.BigEndian.AppendUint16(b, h.Resource)
 }
 
