@@ -127,7 +127,7 @@ func (r *reread) read(ctx, part context.Context, table string) error {
 	for chainIn, found := range compared {
 		name := chainName{table, chainIn}
 		is, ours := r.held.chains.Get(name)
-		r.right[name] = found.Equal && !(ours && is.altered)
+		r.right[name] = found.Equal && (!ours || !is.altered)
 		if found.Rules > 0 && !r.right[name] {
 			unclear = append(unclear, chainIn)
 		}

@@ -102,7 +102,7 @@ func (c *crowded) around(operation func() error) error {
 }
 
 func (c *crowded) Again() (nft.Table, error) {
-	return &crowded{c.Fake.Beside(c.Fake), c.crowd}, nil
+	return &crowded{c.Beside(c.Fake), c.crowd}, nil
 }
 
 func (c *crowded) Commit(ctx context.Context, b *nft.Batch) error {

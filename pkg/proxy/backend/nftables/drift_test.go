@@ -59,7 +59,7 @@ type unreadable struct {
 }
 
 func (u *unreadable) Again() (nft.Table, error) {
-	return &unreadable{u.Fake.Beside(u.Fake), u.err}, nil
+	return &unreadable{u.Beside(u.Fake), u.err}, nil
 }
 
 func (u *unreadable) Elements(ctx context.Context, set string) iter.Seq2[nft.Element, error] {
@@ -394,7 +394,7 @@ func (c countless) Objects(ctx context.Context) (nft.Objects, error) {
 	return o, err
 }
 
-func (c countless) Again() (nft.Table, error) { return countless{c.Fake.Beside(c.Fake)}, nil }
+func (c countless) Again() (nft.Table, error) { return countless{c.Beside(c.Fake)}, nil }
 
 // TestCheckWithoutCounts adds an element externally, which can be found only by reading the set.
 func TestCheckWithoutCounts(t *testing.T) {
