@@ -150,7 +150,7 @@ func found() []scenario {
 			names: []string{"Service default/bad is not served", "InvalidManifest: ", "/objects/bad.yaml:", "loadBalancerSourceRanges"}},
 		{name: "the configuration becomes invalid", objects: web("", here), flags: "--config $DIR/config",
 			before: "printf 'apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: nftables\nbindAddress: 172.18.0.11\nconntrack: {maxPerCore: 0}\n' > $DIR/config",
-			breaks: "sed -i s/nftables/ipvs/ $DIR/config; sleep 2", command: "check --config $DIR/config --skip api,kernel,tools,firewall,settings", code: 1,
+			breaks: "sed -i s/nftables/ipvs/ $DIR/config; timeout 30 sh -c 'until curl -s 127.0.0.1:10249/api/v1alpha1/info | grep -q InvalidConfiguration; do sleep 0.2; done'", command: "check --config $DIR/config --skip api,kernel,tools,firewall,settings", code: 1,
 			names: []string{"fail config/file", "warn proxy/inputs InvalidConfiguration: ", "config:3", "ipvs"}},
 		{name: "a bridge port without hairpin mode", objects: web("", here), modes: both, send: "pod1a 10.96.0.10:80", breaks: "bridge link set dev vethpod1a hairpin off",
 			command: "trace default/web", code: 3, names: []string{"the endpoint is the source itself", "vethpod1a", "hairpin mode is off", "bridge link set dev vethpod1a hairpin on"}, not: "rp_filter"},
