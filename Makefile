@@ -173,7 +173,7 @@ cluster: build ## the tests of a cluster of three and of API server trouble, who
 
 real: IMAGE = localhost/kube-proxy:latest
 real: image ## a real cluster of two nodes by kubeadm, with the image installed by the documented ways; needs root, takes 15 minutes (ONLY=chart: these steps)
-	@build/need.sh go namespaces ip iptables runc
+	@build/need.sh go namespaces ip runc
 	@go run -C test/real . -repository $(CURDIR) -only '$(ONLY)'
 
 kernels: ## tests on emulated Linux 6.1, 6.12 and 5.10 with the tools of Debian; takes an hour or more (PEER=1: Kubernetes' own kube-proxy creates the rules to clean up)

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -44,7 +45,7 @@ func (w *world) up(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(w.path("objects.yaml"), []byte(objects), 0o600); err != nil {
+	if err := w.copyDocumented(); err != nil {
 		return err
 	}
 	for i, n := range w.nodes {
@@ -55,20 +56,31 @@ func (w *world) up(ctx context.Context) error {
 	if err := w.route(ctx); err != nil {
 		return err
 	}
-	if err := eventually(ctx, func() error { _, err := w.kubectl(ctx, "apply", "-f", w.path("objects.yaml")); return err }); err != nil {
-		return err
-	}
-	for _, args := range [][]string{
-		{"wait", "--for=condition=Ready", "node", "--all", "--timeout=4m"},
-		{"rollout", "status", "deployment/web", "--timeout=4m"}, {"rollout", "status", "daemonset/client", "--timeout=4m"},
-		{"-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=4m"},
-		{"-n", "kube-system", "rollout", "status", "daemonset/kube-proxy", "--timeout=4m"},
+	for _, args := range []string{
+		"apply -f " + w.path("objects.yaml"), "wait --for=condition=Ready node --all --timeout=4m",
+		"rollout status deployment/web --timeout=4m", "rollout status daemonset/client --timeout=4m",
+		"-n kube-system rollout status deployment/coredns --timeout=4m", "-n kube-system rollout status daemonset/kube-proxy --timeout=4m",
 	} {
-		if _, err := w.kubectl(ctx, args...); err != nil {
+		if _, err := w.kubectl(ctx, strings.Fields(args)...); err != nil {
 			return err
 		}
 	}
 	return w.check(ctx)
+}
+
+// copyDocumented writes the objects, and copies what the commands of the documentation name, with this cluster's addresses.
+func (w *world) copyDocumented() error {
+	err := os.WriteFile(w.path("objects.yaml"), []byte(objects), 0o600)
+	for _, dir := range []string{"manifests", "charts"} {
+		err = errors.Join(err, os.CopyFS(w.path("docs", "build", dir), os.DirFS(filepath.Join(w.repository, "build", dir))))
+	}
+	config := w.path("docs", "build", "manifests", "base", "config.yaml")
+	text, err2 := os.ReadFile(config)
+	if err := errors.Join(err, err2); err != nil {
+		return err
+	}
+	edited := strings.NewReplacer("control-plane.example:6443", w.nodes[0].ipv4+":6443", "[10.244.0.0/16]", "[10.244.0.0/16, fd00:10:244::/56]")
+	return os.WriteFile(config, []byte(edited.Replace(string(text))), 0o600)
 }
 
 // install boots a node, imports the images, and runs kubeadm.

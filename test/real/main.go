@@ -52,8 +52,8 @@ func outside(ctx context.Context, repository string, args []string) (err error) 
 	if err != nil {
 		return err
 	}
-	if err := require(); err != nil {
-		return err
+	if _, err := os.Stat("/proc/sys/net/bridge"); err != nil {
+		return fmt.Errorf("%w: load the kernel's module br_netfilter", err)
 	}
 	if err := w.remove(); err != nil { // of a run that was killed
 		return fmt.Errorf("%w: does another make real run?", err)
@@ -73,24 +73,6 @@ func outside(ctx context.Context, repository string, args []string) (err error) 
 	return nil
 }
 
-// require returns what this machine lacks.
-func require() error {
-	var errs []error
-	for _, tool := range []string{"unshare", "nsenter", "mount", "hostname", "ip", "runc", "iptables"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	if _, err := os.Stat("/proc/sys/net/bridge"); err != nil {
-		errs = append(errs, fmt.Errorf("%w: run modprobe br_netfilter", err))
-	}
-	if os.Geteuid() != 0 {
-		errs = append(errs, errors.New("not root"))
-	}
-	_, err := hierarchies()
-	return errors.Join(append(errs, err)...)
-}
-
 // inside makes the cluster and runs the steps.
 func inside(ctx context.Context, repository, only string) error {
 	ctx, stop := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the cluster took more than %v", limit))
@@ -106,7 +88,7 @@ func inside(ctx context.Context, repository, only string) error {
 	for _, s := range steps {
 		began := time.Now()
 		fmt.Printf("== %s\n", s.name)
-		if err := s.run(ctx); err != nil {
+		if err := s.do(ctx, w); err != nil {
 			w.explain()
 			return fmt.Errorf("%s: %w", s.name, errors.Join(err, context.Cause(ctx)))
 		}

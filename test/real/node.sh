@@ -7,6 +7,7 @@ set -eu
 
 hostname "$NODE"
 mount -t proc proc /proc
+umount -R /sys
 mount -t sysfs sysfs /sys
 mount -t tmpfs tmpfs /sys/fs/cgroup
 for hierarchy in $HIERARCHIES; do

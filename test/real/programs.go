@@ -141,7 +141,8 @@ func (w *world) ourImage() (v1.Image, error) {
 	return images[0], nil
 }
 
-// writeImage writes an archive for ctr: a program of this machine on top of an image. The first word of the command is the program's path.
+// writeImage writes an archive for ctr: a program of this machine on top of an image. The first word of the command is the program's path
+// in the image.
 func writeImage(archive, ref string, base v1.Image, program string, command []string) error {
 	body, err := os.ReadFile(program)
 	if err != nil {
@@ -166,7 +167,7 @@ func writeImage(archive, ref string, base v1.Image, program string, command []st
 	}
 	config = config.DeepCopy()
 	config.OS, config.Architecture = "linux", runtime.GOARCH
-	config.Config.Entrypoint = command
+	config.Config.Entrypoint, config.Config.Cmd = command[:1], command[1:]
 	config.Config.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 	if image, err = mutate.ConfigFile(image, config); err != nil {
 		return err

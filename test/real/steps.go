@@ -15,214 +15,166 @@ import (
 	"strings"
 )
 
-// step is a part of the run; those after the first need the cluster, and leave Kubernetes' kube-proxy or ours as kubeadm's DaemonSet.
+// step is a part of the run. Before it and after it every node has a kube-proxy.
 type step struct {
 	name string
-	run  func(context.Context) error
+	// commands are lines of the pages in docs, in which overlays/iptables may be written for overlays/nftables.
+	commands []string
+	// run is done in place of commands.
+	run func(context.Context) error
+	// ours says whether the DaemonSet kube-proxy is ours afterwards, and not Kubernetes'.
+	ours bool
 }
+
+const (
+	setImage    = "kubectl -n kube-system set image daemonset/kube-proxy kube-proxy="
+	rollout     = "kubectl -n kube-system rollout status daemonset/kube-proxy"
+	saveConfig  = "kubectl -n kube-system get configmap kubeadm-config -o jsonpath='{.data.ClusterConfiguration}' > cluster.yaml"
+	kubeadmsOwn = "kubeadm init phase addon kube-proxy --kubeconfig /etc/kubernetes/admin.conf --config cluster.yaml"
+)
 
 // steps returns the first step and those whose names match.
 func (w *world) steps(only string) ([]step, error) {
+	affinity := `{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"kube-proxy/canary","operator":"NotIn","values":["true"]}]}]}}}`
+	const patch = "kubectl -n kube-system patch daemonset kube-proxy --type=json -p '"
+	all := []step{
+		{name: "kubeadm", ours: true, commands: []string{setImage + "registry.example/kube-proxy:v0.1.0", rollout}},
+		{name: "kubeadm, back", commands: []string{setImage + "registry.k8s.io/kube-proxy:v1.37.2"}},
+		{name: "canary on a node", commands: []string{
+			patch + `[{"op":"test","path":"/spec/template/spec/affinity","value":null},{"op":"add","path":"/spec/template/spec/affinity","value":` + affinity + `}]'`,
+			rollout,
+			"kubectl apply --dry-run=server -k build/manifests/overlays/canary",
+			"kubectl apply -k build/manifests/overlays/canary",
+			"kubectl label node node1 kube-proxy/canary=true",
+			rollout + "-canary",
+			"until kubectl -n kube-system get pods -l k8s-app=kube-proxy --field-selector spec.nodeName=node1 | grep 'canary.*1/1'; do sleep 1; done",
+		}},
+		{name: "canary, end of the trial", commands: []string{
+			"kubectl -n kube-system get configmap kube-proxy-canary -o yaml | sed 's/mode: nftables/mode: iptables/' | kubectl replace -f -",
+			"kubectl -n kube-system rollout restart daemonset/kube-proxy-canary",
+			rollout + "-canary",
+			"kubectl label node node1 kube-proxy/canary-",
+			"kubectl delete -k build/manifests/overlays/canary",
+			patch + `[{"op":"test","path":"/spec/template/spec/affinity","value":` + affinity + `},{"op":"remove","path":"/spec/template/spec/affinity"}]'`,
+		}},
+		{name: "manifests", ours: true, commands: []string{
+			"kubectl apply --dry-run=server -k build/manifests/overlays/iptables", "kubectl apply -k build/manifests/overlays/iptables"}},
+		{name: "manifests, nftables mode", ours: true, commands: []string{"kubectl apply -k build/manifests/overlays/nftables"}},
+		{name: "restart", ours: true, commands: []string{"kubectl -n kube-system rollout restart daemonset/kube-proxy"}},
+		{name: "commands", ours: true, commands: []string{
+			"kubectl -n kube-system exec daemonset/kube-proxy -- kube-proxy --version",
+			"kubectl -n kube-system exec ds/kube-proxy -- kube-proxy service list -A | grep web",
+			"kubectl -n kube-system exec ds/kube-proxy -- kube-proxy check --config /var/lib/kube-proxy/config.conf --wait 1m",
+		}},
+		{name: "port-forward", run: w.portForward},
+		{name: "drain and reboot", run: w.reboot},
+		{name: "manifests, back to iptables mode", ours: true, commands: []string{"kubectl apply -k build/manifests/overlays/iptables"}},
+		{name: "manifests, back", commands: []string{saveConfig, "kubectl delete -k build/manifests/overlays/iptables", kubeadmsOwn}},
+		{name: "chart", ours: true, commands: []string{
+			"kubectl -n kube-system delete daemonset/kube-proxy configmap/kube-proxy serviceaccount/kube-proxy",
+			"helm install kube-proxy build/charts/kube-proxy -n kube-system --set apiServer=https://10.0.0.1:6443 --set config.detectLocal.clusterCIDRs={10.244.0.0/16}",
+		}},
+		{name: "chart, back", commands: []string{saveConfig, "helm uninstall kube-proxy -n kube-system", kubeadmsOwn}},
+	}
+	if err := w.compareWithPages(all); err != nil {
+		return nil, err
+	}
 	match, err := regexp.Compile(only)
 	if err != nil {
 		return nil, fmt.Errorf("-only: %w", err)
 	}
-	all := []step{
-		{"kubeadm: our image in its DaemonSet", w.setImage(true)},
-		{"kubeadm: back to Kubernetes' kube-proxy", w.setImage(false)},
-		{"manifests, iptables mode, over kubeadm's objects", w.apply("iptables")},
-		{"manifests, nftables mode", w.apply("nftables")},
-		{"restart of the DaemonSet", w.restart},
-		{"commands by kubectl exec and port-forward", w.commands},
-		{"drain and reboot of a node", w.reboot},
-		{"manifests: back to Kubernetes' kube-proxy through iptables mode", w.unapply},
-		{"chart, and back", w.chart},
-	}
 	all = slices.DeleteFunc(all, func(s step) bool { return !match.MatchString(s.name) })
-	return append([]step{{"a cluster of two nodes by kubeadm", w.up}}, all...), nil
+	return append([]step{{name: "a cluster of two nodes by kubeadm", run: w.up}}, all...), nil
 }
 
-// rollout waits until all nodes have the DaemonSet's pods.
-func (w *world) rollout(ctx context.Context) error {
-	_, err := w.kubectl(ctx, "-n", "kube-system", "rollout", "status", "daemonset/kube-proxy", "--timeout=4m")
+// compareWithPages returns an error for each command that no page has.
+func (w *world) compareWithPages(steps []step) error {
+	files, err := filepath.Glob(filepath.Join(w.repository, "docs", "*.md"))
+	var pages []byte
+	for _, file := range files {
+		text, err2 := os.ReadFile(file)
+		pages, err = append(pages, text...), errors.Join(err, err2)
+	}
+	for _, s := range steps {
+		for _, command := range s.commands {
+			command, _, _ = strings.Cut(strings.TrimPrefix(command, "until "), " | grep ")
+			if !strings.Contains(string(pages), strings.Replace(command, "overlays/iptables", "overlays/nftables", 1)) {
+				err = errors.Join(err, fmt.Errorf("docs has no command %q any more", command))
+			}
+		}
+	}
 	return err
 }
 
-// runs checks which kube-proxy a pod of the DaemonSet runs: only ours has commands.
-func (w *world) runs(ctx context.Context, ours bool) error {
-	_, err := w.kubectl(ctx, "-n", "kube-system", "exec", "daemonset/kube-proxy", "--", "kube-proxy", "service", "list", "-A")
-	if (err == nil) != ours {
-		return errors.Join(errors.New("not the expected kube-proxy runs"), err)
+// do runs the step while connections are made everywhere. The commands run on the first node, with the names of this cluster.
+func (s step) do(ctx context.Context, w *world) error {
+	if s.run != nil {
+		return s.run(ctx)
 	}
-	return nil
-}
-
-// setImage replaces the image of the DaemonSet by ours, or by Kubernetes'.
-func (w *world) setImage(ours bool) func(context.Context) error {
-	return func(ctx context.Context) error {
-		refs, err := w.references(ctx)
-		if err != nil {
-			return err
-		}
-		ref := refs["kube-proxy"]
-		if ours {
-			ref = ourImage
-		}
-		return w.under(ctx, nil, func() error {
-			if _, err := w.kubectl(ctx, "-n", "kube-system", "set", "image", "daemonset/kube-proxy", "kube-proxy="+ref); err != nil {
-				return err
-			}
-			return errors.Join(w.rollout(ctx), w.runs(ctx, ours))
-		})
-	}
-}
-
-// apply applies an overlay of the manifests.
-func (w *world) apply(overlay string) func(context.Context) error {
-	return func(ctx context.Context) error {
-		dir := w.path("manifests")
-		if err := errors.Join(os.RemoveAll(dir), os.CopyFS(dir, os.DirFS(filepath.Join(w.repository, "build", "manifests")))); err != nil {
-			return err
-		}
-		config := filepath.Join(dir, "base", "config.yaml")
-		text, err := os.ReadFile(config)
-		if err != nil {
-			return err
-		}
-		edited := strings.NewReplacer("control-plane.example:6443", w.nodes[0].ipv4+":6443",
-			"[10.244.0.0/16]", "[10.244.0.0/16, fd00:10:244::/56]").Replace(string(text))
-		if err := os.WriteFile(config, []byte(edited), 0o600); err != nil {
-			return err
-		}
-		return w.under(ctx, nil, func() error {
-			if _, err := w.kubectl(ctx, "apply", "-k", filepath.Join(dir, "overlays", overlay)); err != nil {
-				return err
-			}
-			return errors.Join(w.rollout(ctx), w.runs(ctx, true))
-		})
-	}
-}
-
-// restart is a rolling update.
-func (w *world) restart(ctx context.Context) error {
+	names := strings.NewReplacer("registry.example/kube-proxy:v0.1.0", ourImage, "10.0.0.1:6443", w.nodes[0].ipv4+":6443",
+		"{10.244.0.0/16}", "{10.244.0.0/16,fd00:10:244::/56}")
+	script := "cd " + w.path("docs") + "\n" + names.Replace(strings.Join(s.commands, "\n")) + "\n" + rollout + " --timeout=4m"
 	return w.under(ctx, nil, func() error {
-		if _, err := w.kubectl(ctx, "-n", "kube-system", "rollout", "restart", "daemonset/kube-proxy"); err != nil {
+		if _, err := output(w.nodes[0].command(ctx, "sh", "-exc", script)); err != nil {
 			return err
 		}
-		return w.rollout(ctx)
+		// Only ours has commands.
+		_, err := w.kubectl(ctx, "-n", "kube-system", "exec", "daemonset/kube-proxy", "--", "kube-proxy", "service", "list", "-A")
+		if (err == nil) != s.ours {
+			return errors.Join(errors.New("not the expected kube-proxy runs"), err)
+		}
+		return nil
 	})
 }
 
-// commands runs what docs/commands.md and docs/status-page.md say.
-func (w *world) commands(ctx context.Context) error {
-	for _, c := range []struct{ args, want string }{
-		{"kube-proxy --version", "Kubernetes v"},
-		{"kube-proxy service list -A", "default/web"},
-		{"kube-proxy check --config /var/lib/kube-proxy/config.conf --wait 1m", "ok"},
-		{"kube-proxy explain default/web", "10.96.0.100"},
-	} {
-		args := append([]string{"-n", "kube-system", "exec", "daemonset/kube-proxy", "--"}, strings.Fields(c.args)...)
-		text, err := w.kubectl(ctx, args...)
-		if err == nil && !strings.Contains(text, c.want) {
-			err = fmt.Errorf("%s: %q is not in %s", c.args, c.want, text)
-		}
-		if err != nil {
-			return err
-		}
-	}
+// portForward opens the status page as docs/status-page.md says.
+func (w *world) portForward(ctx context.Context) error {
 	pods, err := w.pods(ctx, "kube-system", "k8s-app=kube-proxy")
 	if err != nil {
 		return err
 	}
-	forward := command(ctx, "kubectl", "-n", "kube-system", "port-forward", "pod/"+pods[0].name, "10249")
-	if err := forward.Start(); err != nil {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	if err := command(ctx, "kubectl", "-n", "kube-system", "port-forward", "pod/"+pods[0].name, "10249").Start(); err != nil {
 		return err
 	}
-	err = eventually(ctx, func() error {
+	return eventually(ctx, func() error {
 		page, err := http.Get("http://localhost:10249/")
 		if err != nil {
 			return err
 		}
 		defer page.Body.Close()
 		text, err := io.ReadAll(page.Body)
-		if err == nil && !strings.Contains(string(text), "kube-proxy") {
+		if err == nil && !strings.Contains(string(text), "<title>") {
 			err = fmt.Errorf("the status page is %s: %s", page.Status, text)
 		}
 		return err
 	})
-	err = errors.Join(err, forward.Process.Kill())
-	_ = forward.Wait() // it says that it was killed
-	return err
 }
 
 // reboot drains the second node, ends all that runs on it at once, and starts it again.
 func (w *world) reboot(ctx context.Context) error {
 	n := w.nodes[1]
 	err := w.under(ctx, n, func() error {
-		if _, err := w.kubectl(ctx, "drain", n.name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=4m"); err != nil {
-			return err
+		_, err := w.kubectl(ctx, "drain", n.name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=4m")
+		if err == nil {
+			err = n.crash(ctx)
 		}
-		if err := n.crash(ctx); err != nil {
-			return err
+		if err == nil {
+			err = n.boot(ctx)
 		}
-		if err := n.boot(ctx); err != nil {
-			return err
+		if err == nil {
+			err = w.route(ctx)
 		}
-		return w.route(ctx)
+		return err
 	})
 	if err != nil {
 		return err
 	}
-	for _, args := range [][]string{
-		{"uncordon", n.name}, {"rollout", "restart", "deployment/web"},
-		{"rollout", "status", "deployment/web", "--timeout=4m"}, {"rollout", "status", "daemonset/client", "--timeout=4m"},
-	} {
-		if _, err := w.kubectl(ctx, args...); err != nil {
+	for _, args := range []string{"uncordon " + n.name, "rollout restart deployment/web", "rollout status deployment/web --timeout=4m"} {
+		if _, err := w.kubectl(ctx, strings.Fields(args)...); err != nil {
 			return err
 		}
 	}
-	return errors.Join(w.rollout(ctx), w.check(ctx))
-}
-
-// kubeadmsProxy makes kubeadm's own objects again, as docs/install.md says.
-func (w *world) kubeadmsProxy(ctx context.Context) error {
-	n := w.nodes[0]
-	_, err := output(n.command(ctx, "sh", "-ec", `export KUBECONFIG=/etc/kubernetes/admin.conf
-kubectl -n kube-system get configmap kubeadm-config -o jsonpath='{.data.ClusterConfiguration}' >/tmp/cluster.yaml
-kubeadm init phase addon kube-proxy --kubeconfig /etc/kubernetes/admin.conf --config /tmp/cluster.yaml`))
-	return errors.Join(err, w.rollout(ctx), w.runs(ctx, false))
-}
-
-// unapply goes back from the manifests.
-func (w *world) unapply(ctx context.Context) error {
-	if err := w.apply("iptables")(ctx); err != nil {
-		return err
-	}
-	return w.under(ctx, nil, func() error {
-		if _, err := w.kubectl(ctx, "delete", "-k", w.path("manifests", "overlays", "iptables")); err != nil {
-			return err
-		}
-		return w.kubeadmsProxy(ctx)
-	})
-}
-
-// chart installs the chart in place of kubeadm's objects, and uninstalls it.
-func (w *world) chart(ctx context.Context) error {
-	err := w.under(ctx, nil, func() error {
-		err := all(
-			command(ctx, "kubectl", "-n", "kube-system", "delete", "daemonset/kube-proxy", "configmap/kube-proxy", "serviceaccount/kube-proxy"),
-			command(ctx, "helm", "install", "kube-proxy", filepath.Join(w.repository, "build", "charts", "kube-proxy"), "-n", "kube-system",
-				"--set", "apiServer=https://"+w.nodes[0].ipv4+":6443", "--set", "config.detectLocal.clusterCIDRs={10.244.0.0/16,fd00:10:244::/56}"),
-		)
-		return errors.Join(err, w.rollout(ctx), w.runs(ctx, true))
-	})
-	if err != nil {
-		return err
-	}
-	return w.under(ctx, nil, func() error {
-		if err := all(command(ctx, "helm", "uninstall", "kube-proxy", "-n", "kube-system")); err != nil {
-			return err
-		}
-		return w.kubeadmsProxy(ctx)
-	})
+	return w.check(ctx)
 }
