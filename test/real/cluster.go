@@ -57,7 +57,7 @@ func (w *world) up(ctx context.Context) error {
 		return err
 	}
 	for _, args := range []string{
-		"apply -f " + w.path("objects.yaml"), "wait --for=condition=Ready node --all --timeout=4m",
+		"wait --for=condition=Ready node --all --timeout=4m", "apply -f " + w.path("objects.yaml"),
 		"rollout status deployment/web --timeout=4m", "rollout status daemonset/client --timeout=4m",
 		"-n kube-system rollout status deployment/coredns --timeout=4m", "-n kube-system rollout status daemonset/kube-proxy --timeout=4m",
 	} {

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
 	"sync"
@@ -27,26 +26,30 @@ const (
 	lameduck = 8 * time.Second
 	// pace is the time between two connections of load.
 	pace = 50 * time.Millisecond
+	// refused is the answer of ask if the connection is refused.
+	refused = "refused"
 )
 
-// serve answers connections with this pod's name and their client's address if serving, until the pod is deleted.
+// serve answers with this pod's name if serving, and with its client's address too for the path /client, until the pod is deleted.
 func serve(ctx context.Context, serving bool) error {
 	if !serving {
 		<-ctx.Done()
 		return nil
 	}
-	term := make(chan os.Signal, 1)
-	signal.Notify(term, syscall.SIGTERM)
 	host, err := os.Hostname()
 	if err != nil {
 		return err
 	}
 	server := http.Server{Addr: ":8080", ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
-		client, _, _ := net.SplitHostPort(in.RemoteAddr)
-		fmt.Fprintln(out, host, client)
+		answer := host
+		if in.URL.Path == "/client" {
+			client, _, _ := net.SplitHostPort(in.RemoteAddr)
+			answer += " " + client
+		}
+		fmt.Fprint(out, answer)
 	})}
 	go func() {
-		<-term
+		<-ctx.Done()
 		time.Sleep(lameduck)
 		server.Close()
 	}()
@@ -56,49 +59,37 @@ func serve(ctx context.Context, serving bool) error {
 	return nil
 }
 
-// answers are those of an address.
-type answers struct {
-	// Pods answered, who saw Clients.
-	Pods, Clients []string
-	Error         string
-}
-
-// get returns the name of the pod that answers and the address that it sees.
-func get(client *http.Client, url string) (pod, from string, err error) {
+// get returns the answer to a request.
+func get(client *http.Client, url string) (string, error) {
 	answer, err := client.Get(url)
 	if err != nil {
-		return "", "", err
+		return "", err
 	}
 	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
-	words := strings.Fields(string(text))
-	if err == nil && len(words) != 2 {
-		err = fmt.Errorf("%s: %q", answer.Status, text)
-	}
-	if err != nil {
-		return "", "", err
-	}
-	return words[0], words[1], nil
+	return string(text), err
 }
 
-// ask prints the answers of URLs, as JSON.
+// ask connects to URLs, and prints the different answers of each as one text, as JSON.
 func ask(urls []string) error {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
-	all := map[string]*answers{}
+	all := map[string]string{}
 	for _, url := range urls {
-		all[url] = &answers{}
+		var answers []string
 		for range asked {
-			pod, from, err := get(client, url)
+			answer, err := get(client, url)
+			if errors.Is(err, syscall.ECONNREFUSED) {
+				answer = refused
+			} else if err != nil {
+				answer = err.Error()
+			}
+			answers = append(answers, answer)
 			if err != nil {
-				all[url].Error = err.Error()
 				break
 			}
-			all[url].Pods, all[url].Clients = append(all[url].Pods, pod), append(all[url].Clients, from)
 		}
-		for _, list := range []*[]string{&all[url].Pods, &all[url].Clients} {
-			slices.Sort(*list)
-			*list = slices.Compact(*list)
-		}
+		slices.Sort(answers)
+		all[url] = strings.Join(slices.Compact(answers), ", ")
 	}
 	return json.NewEncoder(os.Stdout).Encode(all)
 }
@@ -127,7 +118,7 @@ func load(urls []string) error {
 		client := &http.Client{Transport: transport, Timeout: 10 * time.Second}
 		for ; ctx.Err() == nil; time.Sleep(pace) {
 			began := time.Now()
-			_, _, err := get(client, url)
+			_, err := get(client, url)
 			mu.Lock()
 			if fresh {
 				r.Connections++
