@@ -168,6 +168,7 @@ func rows() []row {
 		{"proxy", "health", After, health},
 		{"proxy", "mode", After, mode},
 		{"proxy", "rules", After, inForce},
+		{"proxy", "inputs", After, inputs},
 		{"proxy", "services", After, observed},
 	}
 }

@@ -17,14 +17,14 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/capability"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/firewall"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netlock"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/scratch"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -62,14 +62,14 @@ func (l *Linux) Writable(name string) error {
 
 // Rules implements [Host]. It runs "kube-proxy check rehearse".
 func (l *Linux) Rules(ctx context.Context) ([]Step, error) {
-	if held, err := capability.Effective(); err == nil && held&capability.NetAdmin == 0 {
+	if held, err := host.Effective(); err == nil && held&host.NetAdmin == 0 {
 		return nil, errors.New("CAP_NET_ADMIN is missing: without it no rule can be written")
 	}
 	program, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	own, err := scratch.Own()
+	own, err := host.NetworkNamespace()
 	if err != nil {
 		return nil, err
 	}
@@ -77,15 +77,15 @@ func (l *Linux) Rules(ctx context.Context) ([]Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := []string{"check", "rehearse", "--outside", string(own), "--proxy-mode", l.ModeName, "--variant", variant}
+	args := []string{"check", "rehearse", "--outside", own, "--proxy-mode", l.ModeName, "--variant", variant}
 	for _, family := range l.Families {
 		args = append(args, "--family", family.String())
 	}
 	var stdout, stderr bytes.Buffer
-	command := scratch.Command(ctx, program, args...)
+	command := host.Apart(ctx, program, args...)
 	command.Stdout, command.Stderr = &stdout, &stderr
 	switch err := command.Run(); {
-	case scratch.Refused(err):
+	case errors.Is(err, syscall.EPERM):
 		return nil, fmt.Errorf("make a network namespace: %w: CAP_SYS_ADMIN is missing", err)
 	case err != nil:
 		return nil, fmt.Errorf("%w: %s", err, bytes.TrimSpace(stderr.Bytes()))
@@ -111,10 +111,10 @@ func (l *Linux) Present(ctx context.Context) ([]string, error) {
 }
 
 // Processes implements [Host].
-func (l *Linux) Processes() ([]int, error) { return netlock.Processes("kube-proxy") }
+func (l *Linux) Processes() ([]int, error) { return host.Processes("kube-proxy") }
 
 // Interfaces implements [Host].
-func (l *Linux) Interfaces() ([]netip.Addr, error) { return netif.New().Addrs() }
+func (l *Linux) Interfaces() ([]netip.Addr, error) { return netif.Kernel{}.Addrs() }
 
 // Variants implements [Host].
 func (l *Linux) Variants(ctx context.Context) ([]string, error) {

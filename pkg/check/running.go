@@ -115,6 +115,22 @@ func inForce(ctx context.Context, c *Checker) []Result {
 	return found
 }
 
+// inputs asks the proxy what is wrong with the files that it reads, and with its settings.
+func inputs(ctx context.Context, c *Checker) []Result {
+	info, known := c.info(ctx)
+	if !known {
+		return nil
+	}
+	var found []Result
+	for _, problem := range info.Problems {
+		found = append(found, warn(problem.Reason+": "+problem.Message, "Correct the setting or the file that the message names.")...)
+	}
+	if len(found) == 0 {
+		return ok("the proxy uses its configuration and all of its manifests")
+	}
+	return found
+}
+
 // observed asks the proxy for the problems of Services that only it knows.
 func observed(ctx context.Context, c *Checker) []Result {
 	info, known := c.info(ctx)

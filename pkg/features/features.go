@@ -25,6 +25,9 @@ const (
 	// cluster the kubelet writes the field, and a kubelet's gate of the same name decides.
 	DisableNodeKubeProxyVersion featuregate.Feature = "DisableNodeKubeProxyVersion"
 
+	// KeepTerminatingUDPFlows honours the annotation cluster.AnnotationUDPConnectionHandling of Services (KEP-5989).
+	KeepTerminatingUDPFlows featuregate.Feature = "KeepTerminatingUDPFlows"
+
 	// KubeProxyNFTablesLocalhostNodePorts serves TCP NodePorts on loopback addresses in nftables mode if
 	// nodePortAddresses contains a loopback range.
 	KubeProxyNFTablesLocalhostNodePorts featuregate.Feature = "KubeProxyNFTablesLocalhostNodePorts"
@@ -38,6 +41,7 @@ const (
 type Gates struct {
 	AllowServiceExternalIPs             bool
 	DisableNodeKubeProxyVersion         bool
+	KeepTerminatingUDPFlows             bool
 	KubeProxyNFTablesLocalhostNodePorts bool
 	ManagedFieldsOptOutClient           bool
 
@@ -119,6 +123,7 @@ func read(gate featuregate.FeatureGate) Gates {
 	return Gates{
 		AllowServiceExternalIPs:             gate.Enabled(AllowServiceExternalIPs),
 		DisableNodeKubeProxyVersion:         gate.Enabled(DisableNodeKubeProxyVersion),
+		KeepTerminatingUDPFlows:             gate.Enabled(KeepTerminatingUDPFlows),
 		KubeProxyNFTablesLocalhostNodePorts: gate.Enabled(KubeProxyNFTablesLocalhostNodePorts),
 		ManagedFieldsOptOutClient:           gate.Enabled(ManagedFieldsOptOutClient),
 		ComponentStatusz:                    gate.Enabled(zpagesfeatures.ComponentStatusz),

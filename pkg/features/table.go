@@ -24,9 +24,9 @@ type row struct {
 
 // The planned ends that several gates have.
 const (
-	staysSwitch    = "none, because it sets other gates"
-	mayChange      = "may change or be removed in any version"
-	becomesDefault = "locked to its default once GA, as in Kubernetes"
+	staysSwitch    = "none"
+	mayChange      = "may change in any version"
+	becomesDefault = "locked once GA, as in Kubernetes"
 )
 
 // table has a row for every gate of this proxy, sorted by name.
@@ -40,9 +40,9 @@ func table() []row {
 				{Version: version.MajorMinor(1, 0), Default: true, PreRelease: featuregate.GA},
 				{Version: version.MajorMinor(1, 36), Default: false, PreRelease: featuregate.Deprecated},
 			},
-			effect: "Serves spec.externalIPs of Services. If off, they are ignored, because any user who may write " +
-				"Services could capture other users' traffic with them (CVE-2020-8554). Turn it on only to migrate: docs/external-ips.md.",
-			end: "locked to false when Kubernetes' own default is (planned for 1.40), removed together with the feature (planned for 1.43)",
+			effect: "Serves spec.externalIPs of Services, with which any user who may write Services can capture others' traffic " +
+				"(CVE-2020-8554). Turn it on only to migrate: docs/external-ips.md.",
+			end: "locked to false when Kubernetes' is (planned for 1.40), removed with the feature (planned for 1.43)",
 		},
 		{name: zpagesfeatures.ComponentFlagz, effect: "Serves /flagz on the metrics server.", end: becomesDefault},
 		{name: zpagesfeatures.ComponentStatusz, effect: "Serves /statusz on the metrics server.", end: becomesDefault},
@@ -54,9 +54,18 @@ func table() []row {
 				{Version: version.MajorMinor(1, 33), Default: true, PreRelease: featuregate.Deprecated},
 			},
 			effect: "Leaves status.nodeInfo.kubeProxyVersion unset in the Node that is made from the machine (--manifests). If " +
-				"off, it equals kubeletVersion, which that Node does not have, so the gate has no visible effect. In a " +
-				"cluster the kubelet writes the field, and has a gate of the same name.",
-			end: "locked to true, then removed; the field stays unset (KEP-4004)",
+				"off, it equals kubeletVersion, which that Node does not have either. In a cluster the kubelet writes the field.",
+			end: "locked to true, then removed (KEP-4004)",
+		},
+		{
+			name: KeepTerminatingUDPFlows,
+			specs: featuregate.VersionedSpecs{
+				{Version: version.MajorMinor(1, 37), Default: false, PreRelease: featuregate.Alpha},
+			},
+			effect: "UDP flows of a Service with the annotation service.kubernetes.io/udp-connection-handling: PreserveDuringTermination stay " +
+				"with a terminating endpoint until no EndpointSlice lists it, also if it does not serve any more (KEP-5989). New flows go elsewhere. " +
+				"Without it, as in Kubernetes' kube-proxy, flows move when an endpoint is neither ready nor serving.",
+			end: mayChange,
 		},
 		{
 			name: KubeProxyNFTablesLocalhostNodePorts,
@@ -64,7 +73,7 @@ func table() []row {
 				{Version: version.MajorMinor(1, 37), Default: false, PreRelease: featuregate.Alpha},
 			},
 			effect: "In nftables mode, serves TCP NodePorts on loopback addresses if nodePortAddresses contains a loopback " +
-				"range (localhost, or a CIDR within 127.0.0.0/8 or ::1). Other NodePorts there are rejected.",
+				"range (such as localhost). Other NodePorts there are rejected.",
 			end: mayChange,
 		},
 		{name: logsapi.LoggingAlphaOptions, effect: "Allows alpha logging options: split streams and their buffer size.", end: mayChange},
@@ -74,8 +83,8 @@ func table() []row {
 			specs: featuregate.VersionedSpecs{
 				{Version: version.MajorMinor(1, 37), Default: false, PreRelease: featuregate.Alpha},
 			},
-			effect: "Asks the API server to leave metadata.managedFields, which the proxy does not read, out of the objects that it sends " +
-				"(KEP-5958, the server's gate ManagedFieldsOptOut, planned for 1.38). Other servers send whole objects, as without the gate.",
+			effect: "Asks the API server to leave metadata.managedFields out of the objects that it sends (KEP-5958, the server's gate " +
+				"ManagedFieldsOptOut, planned for 1.38). Other servers send whole objects.",
 			end: mayChange,
 		},
 		{name: metricsfeatures.NativeHistograms, effect: "Also exposes histograms in Prometheus' native format.", end: becomesDefault},

@@ -253,6 +253,8 @@ func addressRows() []found {
 			"ExternalIPCapture Service shop/web: external IP 172.18.0.2 is an address of node n1: with external IPs served, it draws that traffic"}},
 		{"a load balancer IP of the other family", with("clusterIP: 10.96.0.10", "192.0.2.1", "2001:db8::1"), Options{}, []string{
 			"FamilyNotServed Service shop/web: load balancer IP 2001:db8::1 is not served: the Service has no IPv6 cluster IP (spec.ipFamilies)"}},
+		{"the status of a load balancer on another type", strings.Replace(with("clusterIP: 10.96.0.10", "192.0.2.1"), "type: LoadBalancer, ", "", 1), Options{}, []string{
+			"StatusNotServed Service shop/web: 192.0.2.1 is in the status of shop/web, whose type is not LoadBalancer: it is not served"}},
 		{"source ranges of one family", with(dual+", loadBalancerSourceRanges: [192.0.2.0/24]", "198.51.100.1", "2001:db8::1") + slice("web", "web-2", ready6), Options{}, []string{
 			"SourceRangesOneFamily Service shop/web: loadBalancerSourceRanges has no IPv6 range: 2001:db8::1 is open to everyone"}},
 		{"a node port that kubelet uses", strings.Replace(svc("web", "type: NodePort, clusterIP: 10.96.0.10"), "port: 80", "port: 80, nodePort: 10250", 1) + slice("web", "web-1", ready), Options{}, []string{

@@ -35,6 +35,7 @@ const (
 	AddressForbidden    Code = "AddressForbidden"
 	ExternalIPsWithheld Code = plan.ProblemExternalIPsNotServed
 	FamilyNotServed     Code = plan.ProblemFamilyNotServed
+	StatusNotServed     Code = plan.ProblemStatusNotServed
 	TooLarge            Code = plan.ProblemTooLarge
 	SourceRanges        Code = "SourceRangesOneFamily"
 	NodePortRange       Code = "NodePortOutsideRange"

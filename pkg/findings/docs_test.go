@@ -31,16 +31,24 @@ func TestFindingsDocs(t *testing.T) {
 	}
 }
 
-// markdown returns the table of codes as documentation.
+// markdown returns the table of codes as documentation: each code in the first of its groups.
 func markdown() string {
 	var b strings.Builder
 	b.WriteString(docsHead)
 	for _, group := range Groups() {
-		fmt.Fprintf(&b, "\n## Group %s\n\n%s\n\n| code | severity | what is found | what to do |\n|---|---|---|---|\n", group, group.about())
+		fmt.Fprintf(&b, "\n## Group %s\n\n%s\n\n| code, severity | what is found | what to do |\n|---|---|---|\n", group, group.about())
+		var others []string
 		for _, d := range Definitions() {
-			if slices.Contains(d.Groups, group) {
-				fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", d.Code, d.Severity, d.Finds, d.Remedy)
+			switch slices.Index(d.Groups, group) {
+			case -1:
+			case 0:
+				fmt.Fprintf(&b, "| `%s` %s | %s | %s |\n", d.Code, d.Severity, d.Finds, d.Remedy)
+			default:
+				others = append(others, fmt.Sprintf("`%s`", d.Code))
 			}
+		}
+		if others != nil {
+			fmt.Fprintf(&b, "\nAlso: %s.\n", strings.Join(others, ", "))
 		}
 	}
 	return b.String()
@@ -50,22 +58,19 @@ const docsHead = `# Findings
 
 <!-- Generated from pkg/findings by "make docs"; do not edit. -->
 
-` + "`kube-proxy analyze`" + ` reads the Services, EndpointSlices, Nodes and ServiceCIDRs of a cluster, or of manifests, and reports what does not
-work or may not be intended. ` + "`kube-proxy audit`" + ` is its group upgrade. Each finding has a code. Codes never change; leave one out
-with ` + "`--skip CODE`" + `.
+The codes of ` + "`kube-proxy analyze`" + ` and ` + "`kube-proxy audit`" + `. Codes never change; ` + "`--skip CODE`" + ` leaves one out.
 
 Severities: **error**: wanted traffic is lost, or reaches the wrong place. **warning**: it may be, or will be.
-**info**: it is probably intended. ` + "`kube-proxy analyze`" + ` exits with 1 if there is a finding of at least the severity of
-` + "`--fail-on`" + ` (default warning), and with 2 if not everything could be read.
+**info**: it is probably intended.
 
-Which endpoints get connections, and which Service gets an address that several claim, is decided by the code of the proxy itself,
-from the point of view of a node that every endpoint with a node name is local to.
+The proxy's own code decides which endpoints get connections, and which of several Services gets an address; endpoints with a node name count
+as local.
 `
 
 func (g Group) about() string {
 	switch g {
 	case Upgrade:
-		return "What a change to this proxy, to another mode or to another version changes. `kube-proxy audit` reports these."
+		return "What a change to this proxy, another mode or another version breaks: `kube-proxy audit`."
 	case Endpoints:
 		return "Where connections to a Service go, and why they may go nowhere."
 	case Addresses:

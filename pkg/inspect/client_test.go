@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -74,36 +75,48 @@ func TestClientErrors(t *testing.T) {
 	}
 }
 
-// TestTrial proves when real connections agree with an explanation.
+// TestTrial proves when real connections agree with an explanation, and what is known of each endpoint.
 func TestTrial(t *testing.T) {
+	const a, b = "10.0.0.1:80", "10.0.0.2:80"
 	explained := func(verdict, protocol string) *v1alpha1.Explanation {
-		return &v1alpha1.Explanation{Verdict: verdict, Protocol: protocol, To: "10.96.0.10:80", Endpoints: []string{"10.0.0.1:80"}}
+		return &v1alpha1.Explanation{Verdict: verdict, Protocol: protocol, To: "10.96.0.10:80", Endpoints: []string{a, b}}
 	}
+	many := func(n int, err error) []error { return slices.Repeat([]error{err}, n) }
+	type counted = map[string]uint64
+	type asked = map[string]string
 	for _, test := range []struct {
-		trial  Trial
-		agrees bool
-		says   string
+		verdict, protocol string
+		results           []error
+		counted           counted // before, each has been counted once
+		asked             asked
+		succeeds          bool
+		says              string
 	}{
-		{Trial{explained: explained("Balance", "TCP"), Connected: 3}, true, "This is what was explained."},
-		{Trial{explained: explained("Balance", "TCP"), Refused: 3}, false, "not what was explained"},
-		{Trial{explained: explained("Balance", "TCP"), Refused: 3, Reached: map[string]uint64{"10.0.0.1:80": 3}, Endpoints: map[string]string{"10.0.0.1:80": "refused"}}, false, "No endpoint answers"},
-		{Trial{explained: explained("Balance", "TCP"), Connected: 1, Refused: 1, Endpoints: map[string]string{"10.0.0.1:80": "refused", "10.0.0.2:80": ""}}, false, "1 of 2 endpoints do not answer"},
-		{Trial{explained: explained("Balance", "TCP"), Connected: 1, Refused: 1, Reached: map[string]uint64{"10.0.0.1:80": 2}, Endpoints: map[string]string{"10.0.0.1:80": ""}}, false, "Each endpoint answers"},
-		{Trial{explained: explained("Balance", "TCP"), Failed: 3, Err: syscall.ENETUNREACH}, false, "this node has no route to 10"},
-		{Trial{explained: explained("Balance", "TCP"), TimedOut: 3, Reached: map[string]uint64{"10.0.0.1:80": 2}}, false, "10.0.0.1:80 got 2"},
-		{Trial{explained: explained("Balance", "UDP"), TimedOut: 3}, false, "Nothing answered, and connections are not counted"},
-		{Trial{explained: explained("Balance", "UDP"), TimedOut: 3, Reached: map[string]uint64{"10.0.0.1:80": 3}}, true, "This is what was explained."},
-		{Trial{explained: explained("Balance", "UDP"), TimedOut: 3, Reached: map[string]uint64{}}, false, "not what was explained"},
-		{Trial{explained: explained("Balance", "UDP"), Connected: 1, TimedOut: 2}, true, "2 without an answer"},
-		{Trial{explained: explained("Balance", "UDP"), Denied: 1, TimedOut: 2}, false, "1 denied at send"},
-		{Trial{explained: explained("Reject", "TCP"), Refused: 3}, true, "3 refused"},
-		{Trial{explained: explained("Reject", "TCP"), Connected: 1, Refused: 2}, false, "not what"},
-		{Trial{explained: explained("Drop", "UDP"), Denied: 1, TimedOut: 2}, true, "This is"},
-		{Trial{explained: explained("Drop", "TCP"), Refused: 3}, false, "not what"},
-		{Trial{explained: explained("Pass", "TCP"), Failed: 3, Err: errors.New("no route")}, true, "3 failed: no route"},
+		{"Balance", "TCP", many(3, nil), nil, nil, true, "This is what was explained."},
+		{"Balance", "TCP", many(3, syscall.ECONNREFUSED), nil, nil, false, "not what was explained"},
+		{"Balance", "TCP", many(3, syscall.ECONNREFUSED), counted{a: 4, b: 1}, asked{a: "refused", b: "no answer"}, false, "No endpoint answers"},
+		{"Balance", "TCP", append(many(1, nil), syscall.ECONNREFUSED), nil, asked{a: "refused", b: "answered"}, false, "1 of 2 endpoints do not answer"},
+		{"Balance", "TCP", append(many(1, nil), syscall.ECONNREFUSED), counted{a: 3, b: 1}, asked{a: "answered"}, false, "Each endpoint answers"},
+		{"Balance", "TCP", many(3, syscall.ENETUNREACH), nil, nil, false, "this node has no route to 10"},
+		{"Balance", "TCP", many(3, errSilent), counted{a: 3, b: 0}, nil, false, "10.0.0.1:80 got 2\n  10.0.0.2:80 got 0\n"},
+		{"Balance", "UDP", many(3, errSilent), nil, nil, false, "Nothing answered, and connections are not counted"},
+		{"Balance", "UDP", many(3, errSilent), counted{a: 4, b: 1}, nil, true, "This is what was explained."},
+		{"Balance", "UDP", many(3, errSilent), counted{}, nil, false, "not what was explained"},
+		{"Balance", "UDP", append(many(2, errSilent), nil), nil, nil, true, "2 without an answer"},
+		{"Balance", "UDP", append(many(2, errSilent), syscall.EPERM), nil, nil, false, "1 denied at send"},
+		{"Reject", "TCP", many(3, syscall.ECONNREFUSED), nil, nil, true, "3 refused"},
+		{"Reject", "TCP", append(many(2, syscall.ECONNREFUSED), nil), nil, nil, false, "not what"},
+		{"Drop", "UDP", append(many(2, errSilent), syscall.EPERM), nil, nil, true, "This is"},
+		{"Drop", "TCP", many(3, syscall.ECONNREFUSED), nil, nil, false, "not what"},
+		{"Pass", "TCP", many(3, errors.New("no route")), nil, nil, true, "3 failed: no route"},
 	} {
-		if text := test.trial.String(); test.trial.Succeeds() != test.agrees || !strings.Contains(text, test.says) {
-			t.Errorf("%+v agrees: %v, and says:\n%s", test.trial, test.trial.Succeeds(), text)
+		tried := &trial{explained: explained(test.verdict, test.protocol)}
+		for _, err := range test.results {
+			tried.record(err)
+		}
+		tried.conclude(test.asked, counted{a: 1, b: 1}, test.counted)
+		if text := trialText(&tried.Trial); tried.Succeeds != test.succeeds || !strings.Contains(text, test.says) {
+			t.Errorf("%+v succeeds: %v, and says:\n%s", test, tried.Succeeds, text)
 		}
 	}
 }

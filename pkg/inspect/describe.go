@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -90,7 +88,7 @@ func (p Printer) addresses(s *v1alpha1.Service, port *v1alpha1.Port, rates *Rate
 	p.add(t, "ADDRESS", "KIND", "POLICY", "CONNS", "CONNS/S", "RESULT")
 	for i := range port.Addresses {
 		a := &port.Addresses[i]
-		p.add(t, addressText(a), a.Kind, a.TrafficPolicy, number(a.Connections), rate(rates.of(addressKey(s, port, a))), resultText(a))
+		p.add(t, status.Address(*a), a.Kind, a.TrafficPolicy, number(a.Connections), rate(rates.of(addressKey(s, port, a))), resultText(a))
 	}
 	return t
 }
@@ -104,17 +102,6 @@ func (p Printer) add(t *table, cells ...string) {
 		cells[i] = terminal.Printable(cells[i])
 	}
 	t.add(cells...)
-}
-
-func addressText(a *v1alpha1.Address) string {
-	if a.Kind == "NodePort" {
-		family := "IPv4"
-		if strings.Contains(a.Address, ":") {
-			family = "IPv6"
-		}
-		return fmt.Sprintf("node:%d (%s)", a.Port, family)
-	}
-	return net.JoinHostPort(a.Address, strconv.Itoa(int(a.Port)))
 }
 
 func resultText(a *v1alpha1.Address) string {

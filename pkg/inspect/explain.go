@@ -8,7 +8,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
-// PrintExplanation prints the decisions about a connection, step by step.
+// PrintExplanation prints the decisions about a connection, step by step, and the results of real ones.
 func (p Printer) PrintExplanation(out io.Writer, e *v1alpha1.Explanation) error {
 	t := &table{width: p.Width}
 	t.add("From:", terminal.Printable(fromText(e)))
@@ -17,7 +17,11 @@ func (p Printer) PrintExplanation(out io.Writer, e *v1alpha1.Explanation) error 
 		t.add("  "+step.Subject, terminal.Printable(step.Text))
 	}
 	t.add("Verdict:", terminal.Printable(verdictText(e)))
-	return t.print(out)
+	if err := t.print(out); err != nil || e.Trial == nil {
+		return err
+	}
+	_, err := io.WriteString(out, trialText(e.Trial))
+	return err
 }
 
 func fromText(e *v1alpha1.Explanation) string {

@@ -13,7 +13,7 @@ import (
 )
 
 // Qualified adds a namespace to the text of a destination that is the name of a Service without one: NAME[:PORT[/PROTOCOL]], or
-// svc/NAME as kubectl writes it. It returns other texts as they are.
+// svc/NAME as kubectl writes it. It returns other texts as they are, also URLs and DNS names.
 func Qualified(namespace, text string) string {
 	for _, kind := range []string{"svc/", "service/", "services/"} {
 		if name, is := strings.CutPrefix(text, kind); is && !strings.Contains(name, "/") {
@@ -22,7 +22,7 @@ func Qualified(namespace, text string) string {
 	}
 	name, port, hasPort := strings.Cut(text, ":")
 	_, err := netip.ParseAddr(name)
-	if text == "" || err == nil || strings.ContainsAny(name, "/[]") || hasPort && strings.Contains(port, ":") {
+	if text == "" || err == nil || strings.ContainsAny(name, "/[].") || hasPort && (strings.Contains(port, ":") || strings.HasPrefix(port, "//")) {
 		return text
 	}
 	return namespace + "/" + text

@@ -2,7 +2,11 @@ package inspect
 
 import (
 	"fmt"
+	"io"
 	"slices"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
 // Printer prints the objects of the API as text.
@@ -15,6 +19,13 @@ type Printer struct {
 	Namespaces bool
 	// NoHeaders prints no line with the names of the columns of a list.
 	NoHeaders bool
+}
+
+// PrintProblems prints what is wrong with the proxy as a whole.
+func PrintProblems(out io.Writer, info *v1alpha1.Info) {
+	for _, problem := range info.Problems {
+		fmt.Fprintf(out, "Warning: %s: %s\n", problem.Reason, terminal.Printable(problem.Message))
+	}
 }
 
 // maxPorts is the number of ports that a row of the list names, and of addresses in a column.

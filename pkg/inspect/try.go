@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,30 +22,21 @@ const (
 	parallel = 32
 )
 
-// Trial is the result of real connections.
-type Trial struct {
+// trial is the result of real connections as it becomes known.
+type trial struct {
+	v1alpha1.Trial
 	explained *v1alpha1.Explanation
-	// Connected, Refused and TimedOut count the connections by their results; Failed are those that could not be sent.
-	Connected, Refused, TimedOut, Failed int
-	// Denied counts datagrams that send(2) refused with EPERM: a rule in the output hook rejected or dropped them.
-	Denied int
-	// Reached is the number of connections that the kernel's rules sent to each of the explained endpoints meanwhile, also of
-	// other clients. It is nil if they are not counted.
-	Reached map[string]uint64
-	// Endpoints are the results of a connection to each endpoint itself, without the Service: "" if it answers. It is nil unless TCP
-	// connections to the Service failed.
-	Endpoints map[string]string
-	// Err is the first unexpected error.
-	Err error
+	// err is the first unexpected error.
+	err error
 }
 
 // Try sends connections from this machine to the destination of an explanation, for TCP and UDP. Of UDP it sends one datagram
 // each, and only a rejection can be distinguished from silence.
-func Try(ctx context.Context, r Reader, e *v1alpha1.Explanation, n int) (*Trial, error) {
+func Try(ctx context.Context, r Reader, e *v1alpha1.Explanation, n int) (*v1alpha1.Trial, error) {
 	if e.Protocol == "SCTP" {
 		return nil, errors.New("--try sends TCP and UDP only")
 	}
-	t := &Trial{explained: e}
+	t := &trial{explained: e}
 	before, err := reached(ctx, r, e)
 	if err != nil {
 		return nil, err
@@ -58,18 +48,30 @@ func Try(ctx context.Context, r Reader, e *v1alpha1.Explanation, n int) (*Trial,
 		defer mu.Unlock()
 		t.record(err)
 	})
-	t.askEndpoints(ctx)
+	results := t.askEndpoints(ctx)
 	after, err := reached(ctx, r, e)
-	if err != nil || before == nil || after == nil {
-		return t, err
+	if err != nil {
+		return nil, err
 	}
-	t.Reached = map[string]uint64{}
-	for endpoint, count := range after {
-		if count >= before[endpoint] {
-			t.Reached[endpoint] = count - before[endpoint]
+	t.conclude(results, before, after)
+	return &t.Trial, nil
+}
+
+// conclude adds the results of each endpoint, where there are any, and what all results mean. The counters before and after are nil if
+// nothing is counted.
+func (t *trial) conclude(results map[string]string, before, after map[string]uint64) {
+	for _, address := range t.explained.Endpoints {
+		one := v1alpha1.TriedEndpoint{Address: address, Result: results[address]}
+		if before != nil && after != nil {
+			n := after[address] - min(before[address], after[address])
+			one.Connections = &n
+		}
+		if one.Connections != nil || one.Result != "" {
+			t.Endpoints = append(t.Endpoints, one)
 		}
 	}
-	return t, nil
+	asked, _ := t.asked()
+	t.Succeeds, t.Conclusion = t.agrees() && asked == 0, t.conclusion()
 }
 
 // inParallel calls do with 0 to n-1, some at a time, and returns when all calls have.
@@ -89,29 +91,34 @@ func inParallel(n int, do func(i int)) {
 // maxAsked bounds how many endpoints are asked themselves.
 const maxAsked = 100
 
-// askEndpoints opens a connection to each endpoint if some connections to the Service failed.
-func (t *Trial) askEndpoints(ctx context.Context) {
+// answered is the result of an endpoint that was asked itself and answers.
+const answered = "answered"
+
+// askEndpoints opens a connection to each endpoint itself if some connections to the Service failed, and returns the results by address.
+func (t *trial) askEndpoints(ctx context.Context) map[string]string {
 	e := t.explained
-	if e.Verdict != v1alpha1.VerdictBalance || e.Protocol != "TCP" || t.Connected+t.Failed == t.tries() {
-		return
+	if e.Verdict != v1alpha1.VerdictBalance || e.Protocol != "TCP" || t.Connected+t.Failed == tries(&t.Trial) {
+		return nil
 	}
-	asked := e.Endpoints[:min(len(e.Endpoints), maxAsked)]
-	results := make([]string, len(asked))
-	inParallel(len(asked), func(i int) {
-		one := &Trial{}
-		if one.record(connect(ctx, "tcp", asked[i])); one.Connected == 0 {
-			results[i] = one.result()
-		}
+	addresses := e.Endpoints[:min(len(e.Endpoints), maxAsked)]
+	results := make([]string, len(addresses))
+	inParallel(len(addresses), func(i int) {
+		one := &trial{}
+		one.record(connect(ctx, "tcp", addresses[i]))
+		results[i] = one.result()
 	})
-	t.Endpoints = map[string]string{}
-	for i, endpoint := range asked {
-		t.Endpoints[endpoint] = results[i]
+	all := map[string]string{}
+	for i, address := range addresses {
+		all[address] = results[i]
 	}
+	return all
 }
 
 // result names the result of a single connection.
-func (t *Trial) result() string {
+func (t *trial) result() string {
 	switch {
+	case t.Connected > 0:
+		return answered
 	case t.Refused > 0:
 		return "refused"
 	case t.TimedOut > 0:
@@ -119,18 +126,31 @@ func (t *Trial) result() string {
 	case t.Denied > 0:
 		return "denied at send"
 	default:
-		return t.Err.Error()
+		return t.Error
 	}
 }
 
-// silent is the number of endpoints that were asked themselves and did not answer.
-func (t *Trial) silent() (n int) {
-	for _, result := range t.Endpoints {
-		if result != "" {
-			n++
+// asked returns how many endpoints were asked themselves, and how many of them did not answer.
+func (t *trial) asked() (all, silent int) {
+	for _, e := range t.Endpoints {
+		if e.Result != "" {
+			all++
+		}
+		if e.Result != "" && e.Result != answered {
+			silent++
 		}
 	}
-	return n
+	return all, silent
+}
+
+// sent returns how many connections the rules sent to the endpoints, and whether they are counted.
+func (t *trial) sent() (n uint64, counted bool) {
+	for _, e := range t.Endpoints {
+		if e.Connections != nil {
+			n, counted = n+*e.Connections, true
+		}
+	}
+	return n, counted
 }
 
 // reached reads how many connections the endpoints of an explanation have got; nil if that is not counted.
@@ -189,7 +209,7 @@ func connect(ctx context.Context, network, to string) error {
 }
 
 // record counts a result.
-func (t *Trial) record(err error) {
+func (t *trial) record(err error) {
 	var timeout net.Error
 	switch {
 	case err == nil:
@@ -202,32 +222,22 @@ func (t *Trial) record(err error) {
 		t.TimedOut++
 	default:
 		t.Failed++
-		if t.Err == nil {
-			t.Err = err
+		if t.err == nil {
+			t.err, t.Error = err, err.Error()
 		}
 	}
 }
 
 // tries is the number of connections.
-func (t *Trial) tries() int { return t.Connected + t.Refused + t.TimedOut + t.Failed + t.Denied }
-
-// sent is the number of connections that the rules sent to the explained endpoints.
-func (t *Trial) sent() (n uint64) {
-	for _, count := range t.Reached {
-		n += count
-	}
-	return n
-}
-
-// Succeeds reports whether the connections did what was explained, and those of TCP that endpoints got were answered.
-func (t *Trial) Succeeds() bool { return t.agrees() && t.Endpoints == nil }
+func tries(t *v1alpha1.Trial) int { return t.Connected + t.Refused + t.TimedOut + t.Failed + t.Denied }
 
 // agrees reports whether the connections did what was explained.
-func (t *Trial) agrees() bool {
-	n := t.tries()
+func (t *trial) agrees() bool {
+	n := tries(&t.Trial)
 	switch t.explained.Verdict {
 	case v1alpha1.VerdictBalance:
-		return t.Connected == n || t.Reached != nil && t.sent() >= uint64(n) || t.explained.Protocol == "UDP" && t.Connected > 0 && t.Refused+t.Failed+t.Denied == 0
+		sent, counted := t.sent()
+		return t.Connected == n || counted && sent >= uint64(n) || t.explained.Protocol == "UDP" && t.Connected > 0 && t.Refused+t.Failed+t.Denied == 0
 	case v1alpha1.VerdictReject:
 		return t.Refused+t.Denied == n
 	case v1alpha1.VerdictDrop:
@@ -237,50 +247,54 @@ func (t *Trial) agrees() bool {
 	}
 }
 
-// String describes the trial in some lines.
-func (t *Trial) String() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "\nTried %d: %d connected, %d refused, %d without an answer", t.tries(), t.Connected, t.Refused, t.TimedOut)
-	if t.Denied > 0 {
-		fmt.Fprintf(&b, ", %d denied at send", t.Denied)
-	}
-	if t.Err != nil {
-		fmt.Fprintf(&b, ", %d failed: %v", t.Failed, t.Err)
-	}
-	b.WriteByte('\n')
-	for _, endpoint := range t.explained.Endpoints {
-		var is []string
-		if t.Reached != nil {
-			is = append(is, fmt.Sprintf("got %d", t.Reached[endpoint]))
-		}
-		if result, asked := t.Endpoints[endpoint]; asked {
-			is = append(is, "asked itself: "+cmp.Or(result, "answered"))
-		}
-		if len(is) > 0 {
-			fmt.Fprintf(&b, "  %s %s\n", endpoint, strings.Join(is, "; "))
-		}
-	}
+// conclusion says in words what the results mean.
+func (t *trial) conclusion() string {
 	const look = "does a process of the pod listen on the targetPort, and does a NetworkPolicy or firewall refuse?"
-	switch silent := t.silent(); {
-	case errors.Is(t.Err, syscall.ENETUNREACH), errors.Is(t.Err, syscall.EHOSTUNREACH):
+	asked, silent := t.asked()
+	_, counted := t.sent()
+	switch {
+	case errors.Is(t.err, syscall.ENETUNREACH), errors.Is(t.err, syscall.EHOSTUNREACH):
 		to, _ := netip.ParseAddrPort(t.explained.To)
 		command := "ip route get "
 		if to.Addr().Is6() {
 			command = "ip -6 route get "
 		}
-		fmt.Fprintf(&b, "Nothing was sent: this node has no route to %s (%s%s).\n", to.Addr(), command, to.Addr())
-	case silent > 0 && silent == len(t.Endpoints):
-		fmt.Fprintf(&b, "No endpoint answers: %s\n", look)
+		return fmt.Sprintf("Nothing was sent: this node has no route to %s (%s%s).", to.Addr(), command, to.Addr())
+	case silent > 0 && silent == asked:
+		return "No endpoint answers: " + look
 	case silent > 0:
-		fmt.Fprintf(&b, "%d of %d endpoints do not answer: %s\n", silent, len(t.Endpoints), look)
-	case !t.agrees() && t.explained.Protocol == "UDP" && t.TimedOut == t.tries() && t.Reached == nil:
-		b.WriteString("Nothing answered, and connections are not counted: this does not show whether the rules do what was explained.\n")
+		return fmt.Sprintf("%d of %d endpoints do not answer: %s", silent, asked, look)
+	case !t.agrees() && t.explained.Protocol == "UDP" && t.TimedOut == tries(&t.Trial) && !counted:
+		return "Nothing answered, and connections are not counted: this does not show whether the rules do what was explained."
 	case !t.agrees():
-		b.WriteString("This is not what was explained: other rules may interfere, or the state has just changed.\n")
-	case t.Endpoints != nil:
-		b.WriteString("Each endpoint answers when it is asked itself, but not all connections to the Service were answered.\n")
+		return "This is not what was explained: other rules may interfere, or the state has just changed."
+	case asked > 0:
+		return "Each endpoint answers when it is asked itself, but not all connections to the Service were answered."
 	default:
-		b.WriteString("This is what was explained.\n")
+		return "This is what was explained."
 	}
-	return b.String()
+}
+
+// trialText describes a trial in some lines.
+func trialText(t *v1alpha1.Trial) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nTried %d: %d connected, %d refused, %d without an answer", tries(t), t.Connected, t.Refused, t.TimedOut)
+	if t.Denied > 0 {
+		fmt.Fprintf(&b, ", %d denied at send", t.Denied)
+	}
+	if t.Failed > 0 {
+		fmt.Fprintf(&b, ", %d failed: %s", t.Failed, t.Error)
+	}
+	b.WriteByte('\n')
+	for _, e := range t.Endpoints {
+		var is []string
+		if e.Connections != nil {
+			is = append(is, fmt.Sprintf("got %d", *e.Connections))
+		}
+		if e.Result != "" {
+			is = append(is, "asked itself: "+e.Result)
+		}
+		fmt.Fprintf(&b, "  %s %s\n", e.Address, strings.Join(is, "; "))
+	}
+	return b.String() + t.Conclusion + "\n"
 }

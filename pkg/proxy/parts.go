@@ -15,10 +15,10 @@ const (
 	partShare     = 0.15
 	maxPartCredit = 2 * time.Second
 	// restPerLate is how long a part rests for the time in which it made a change of others, which arrived then, take longer than
-	// promptly, because a sync takes so long by itself: parts then take half a percent of all time. It rests for maxPartRest at most.
-	restPerLate = 200
+	// promptly, because a sync takes so long by itself: one change in three hundred meets that. It rests for maxPartRest at most.
+	restPerLate = 300
 	promptly    = time.Second
-	maxPartRest = 2 * time.Minute
+	maxPartRest = 3 * time.Minute
 	// firstPart is the size of the first part, in elements of plan.Limit. The next ones follow from the time that it takes,
 	// between minPart, because every sync has costs of its own, and maxPart.
 	firstPart, minPart, maxPart = 4096, 512, 32768

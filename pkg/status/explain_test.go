@@ -90,6 +90,13 @@ func TestQuestions(t *testing.T) {
 		{"node", "default/web:80/tcp", "10.96.0.10:80 TCP Balance"},
 		{"node", "default/two:dns", "10.96.0.12:53 UDP Reject"},
 		{"node", "default/two:53/udp", "10.96.0.12:53 UDP Reject"},
+		{"node", "10.96.0.10", "10.96.0.10:80 TCP Balance"},
+		{"node", "http://10.96.0.10", "10.96.0.10:80 TCP Balance"},
+		{"node", "https://10.96.0.10:80/path?query", "10.96.0.10:80 TCP Balance"},
+		{"fd00::1", "http://[fd00:10:96::10]/", "[fd00:10:96::10]:80 TCP Pass"},
+		{"node", "web.default.svc", "10.96.0.10:80 TCP Balance"},
+		{"node", "two.default.svc.cluster.local:53/udp", "10.96.0.12:53 UDP Reject"},
+		{"node", "http://web.default.svc.cluster.local.:80/", "10.96.0.10:80 TCP Balance"},
 		{"external", "default/two:http", "172.18.0.11:30080 TCP Reject"},
 		{"fd00::1", "[fd00:10:96::10]:80", "[fd00:10:96::10]:80 TCP Pass"},
 	} {
@@ -104,7 +111,11 @@ func TestQuestions(t *testing.T) {
 	}
 	for _, test := range []struct{ from, to, want string }{
 		{"node", "", "is no destination"},
-		{"node", "10.96.0.10", "is no destination"},
+		{"node", "10.96.0.12", "has several ports: choose one of 10.96.0.12:"},
+		{"node", "192.0.2.99", "the port is missing"},
+		{"node", "https://web.default.svc", "default/web has no port 443"},
+		{"node", ".default.svc", "is no destination"},
+		{"node", "web..svc", "is no destination"},
 		{"node", "10.96.0.10:http", "is no destination"},
 		{"node", "example.org:80", "is no destination"},
 		{"node", "0.0.0.0:80", "must not be 0"},

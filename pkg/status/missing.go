@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
@@ -19,6 +20,11 @@ func (s *State) Missing(name cluster.ServiceName) string {
 			if unowned.Service == name {
 				fmt.Fprintf(&text, "; EndpointSlice %s/%s belongs to it", name.Namespace, unowned.Slices[0].Name)
 			}
+		}
+	}
+	for _, problem := range s.Info.Problems {
+		if problem.Reason == v1alpha1.ReasonInvalidManifest {
+			fmt.Fprintf(&text, "; %s: %s", problem.Reason, problem.Message)
 		}
 	}
 	var similar, elsewhere []string

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,8 +18,7 @@ import (
 type Question struct {
 	// From is "node", "external", or the IP address of a pod or of another host.
 	From string
-	// To is IP:PORT[/PROTOCOL] or NAMESPACE/NAME[:PORT[/PROTOCOL]], where PORT is a number or a name. The protocol is TCP,
-	// UDP or SCTP in any case of letters, and TCP by default.
+	// To is a text for [ParseDestination]. An address or a Service without a port has one only.
 	To string
 	// Interface is the node's interface that packets of From arrive on, which matters only if the proxy detects local
 	// traffic by it. Empty leaves it to what is known of the address.
@@ -53,7 +53,10 @@ func (s *State) packet(q Question) (packet plan.Packet, notes []string, err erro
 		}
 		notes = append(notes, note)
 	case to.To.Port() == 0:
-		return packet, nil, noDestination(q.To)
+		if packet.To, packet.Protocol, err = s.onlyPort(to.To.Addr()); err != nil {
+			return packet, nil, err
+		}
+		notes = append(notes, fmt.Sprintf("%s has this port only: %d/%s", packet.To.Addr(), packet.To.Port(), packet.Protocol))
 	default:
 		packet.To, packet.Protocol = to.To, to.Protocol
 	}
@@ -62,6 +65,25 @@ func (s *State) packet(q Question) (packet plan.Packet, notes []string, err erro
 		notes = append(notes, note)
 	}
 	return packet, notes, err
+}
+
+// onlyPort returns the port of an address of Services that has one only.
+func (s *State) onlyPort(addr netip.Addr) (to netip.AddrPort, protocol cluster.Protocol, err error) {
+	var all []string
+	for f := range s.Plan.Frontends.All() {
+		if f.Addr == addr {
+			to, protocol = netip.AddrPortFrom(addr, f.Port), f.Protocol
+			all = append(all, fmt.Sprintf("%s/%s", to, strings.ToLower(protocol.String())))
+		}
+	}
+	switch len(all) {
+	case 0:
+		return to, protocol, badQuestion("%s is no address of a Service, so the port is missing: write %s, with the port that you want", addr, netip.AddrPortFrom(addr, 80))
+	case 1:
+		return to, protocol, nil
+	default:
+		return to, protocol, badQuestion("%s has several ports: choose one of %s", addr, strings.Join(all, ", "))
+	}
 }
 
 // Destination is where packets go: an address, or a Service.
@@ -75,9 +97,11 @@ type Destination struct {
 }
 
 // ParseDestination parses IP[:PORT[/PROTOCOL]], in which an IPv6 address with a port has brackets, or NAMESPACE/NAME[:PORT[/PROTOCOL]].
-// The protocol of an address with a port is TCP by default. Its errors are QuestionErrors.
+// The Service may be the DNS name NAME.NAMESPACE.svc with any domain, and either may be the host of a URL, whose scheme may be the port.
+// PORT of a Service is a number or a name. The protocol is TCP, UDP or SCTP in any case of letters, and TCP by default for an address
+// with a port. Its errors are QuestionErrors.
 func ParseDestination(text string) (d Destination, err error) {
-	at, protocol, hasProtocol := strings.Cut(text, "/")
+	at, protocol, hasProtocol := strings.Cut(plain(text), "/")
 	if to, failed := netip.ParseAddrPort(at); failed == nil {
 		d.To = to
 		if d.Protocol, err = parseProtocol(protocol); err != nil || to.Port() == 0 {
@@ -104,8 +128,23 @@ func ParseDestination(text string) (d Destination, err error) {
 	return d, err
 }
 
+// plain returns the host of a URL with its port, and NAMESPACE/NAME in place of the DNS name of a Service; other texts as they are.
+func plain(text string) string {
+	if u, err := url.Parse(text); err == nil && u.Host != "" {
+		text = u.Host
+		if port := map[string]string{"http": ":80", "https": ":443"}[u.Scheme]; u.Port() == "" {
+			text += port
+		}
+	}
+	host, _, _ := strings.Cut(text, ":")
+	if labels := strings.Split(host, "."); len(labels) > 2 && labels[2] == "svc" {
+		return labels[1] + "/" + labels[0] + text[len(host):]
+	}
+	return text
+}
+
 func noDestination(text string) error {
-	return badQuestion("%q is no destination: write IP:PORT, [IPv6]:PORT or NAMESPACE/NAME[:PORT], each with /udp or /sctp unless it is TCP", text)
+	return badQuestion("%q is no destination: write IP:PORT, [IPv6]:PORT, NAMESPACE/NAME[:PORT] or NAME.NAMESPACE.svc[:PORT], each with /udp or /sctp unless it is TCP", text)
 }
 
 // check rejects addresses that no packet has.

@@ -23,7 +23,7 @@ type Head struct {
 func (s *State) Heads(f Filter) iter.Seq[Head] {
 	return func(yield func(Head) bool) {
 		for service := range s.Snapshot.Services.Values() {
-			if f.Matches(service) && !yield(s.head(service)) {
+			if s.Selects(f, service) && !yield(s.head(service)) {
 				return
 			}
 		}
@@ -57,11 +57,25 @@ func (s *State) Service(name cluster.ServiceName, counts *backend.Connections) *
 	}
 	out, at := s.Summary(s.head(of), counts), s.readAt(counts)
 	out.Time = &at
+	out.NodePortAddresses = Texts(s.nodePortAddresses(of))
 	s.addEndpoints(out, of, s.planned(name), counts)
 	for _, slice := range of.Slices {
 		out.Slices = append(out.Slices, sliceOf(name, slice))
 	}
 	return out
+}
+
+// nodePortAddresses returns the addresses on which a Service's node ports are served; nil if it has none.
+func (s *State) nodePortAddresses(of *cluster.Service) (addrs []netip.Addr) {
+	if !slices.ContainsFunc(of.Ports, func(p cluster.ServicePort) bool { return p.NodePort != 0 }) {
+		return nil
+	}
+	for _, addr := range s.Plan.Node.NodePortAddrs {
+		if of.InFamily(cluster.FamilyOf(addr)) {
+			addrs = append(addrs, addr)
+		}
+	}
+	return addrs
 }
 
 // planned returns the plan of a Service, which is empty if there is none.
@@ -82,6 +96,7 @@ func (s *State) Summary(head Head, counts *backend.Connections) *v1alpha1.Servic
 		ClusterIPs: Texts(of.ClusterIPs), LoadBalancerIPs: Texts(of.LoadBalancerIPs()), ExternalIPs: Texts(of.ExternalIPs()),
 		InternalTrafficPolicy: of.InternalPolicy.String(), ExternalTrafficPolicy: of.ExternalPolicy.String(),
 		SessionAffinitySeconds: int(of.Affinity.Seconds()),
+		PreservesUDPFlows:      planned.KeepsTerminating,
 		SourceRanges:           Texts(of.SourceRanges()),
 		Endpoints:              head.Endpoints,
 		Problems:               head.Problems,

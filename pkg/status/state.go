@@ -72,6 +72,10 @@ func (s *State) Describe() *v1alpha1.Info {
 	if s.Counter != nil {
 		info.ConnectionsCounted = backend.Counted(s.Counter, s.Families).String()
 	}
+	info.Problems = slices.Clip(info.Problems)
+	for _, problem := range s.Plan.NodeProblems() {
+		info.Problems = append(info.Problems, v1alpha1.Problem(problem))
+	}
 	for _, problems := range s.Observed {
 		if info.Observed == nil {
 			info.Observed = map[string]int{}
@@ -87,22 +91,23 @@ func (s *State) Describe() *v1alpha1.Info {
 // Filter selects Services. The zero value selects all.
 type Filter struct {
 	Namespace string
-	// Address selects the Services that have it as cluster IP, load balancer IP or external IP, or as endpoint.
+	// Address selects the Services that have it as cluster IP, load balancer IP (served or not) or external IP, or as endpoint; and if it is
+	// one of the node's on which node ports are served, those with node ports.
 	Address netip.Addr
 }
 
-// Matches reports whether a Service is selected.
-func (f Filter) Matches(s *cluster.Service) bool {
-	if f.Namespace != "" && s.Name.Namespace != f.Namespace {
+// Selects reports whether a filter selects a Service.
+func (s *State) Selects(f Filter, of *cluster.Service) bool {
+	if f.Namespace != "" && of.Name.Namespace != f.Namespace {
 		return false
 	}
 	if !f.Address.IsValid() {
 		return true
 	}
-	if slices.Contains(s.ClusterIPs, f.Address) || slices.Contains(s.LoadBalancerIPs(), f.Address) || slices.Contains(s.ExternalIPs(), f.Address) {
+	if slices.Contains(slices.Concat(of.ClusterIPs, of.LoadBalancerIPs(), of.Stray(), of.ExternalIPs()), f.Address) || slices.Contains(s.nodePortAddresses(of), f.Address) {
 		return true
 	}
-	return slices.ContainsFunc(s.Slices, func(slice *cluster.EndpointSlice) bool {
+	return slices.ContainsFunc(of.Slices, func(slice *cluster.EndpointSlice) bool {
 		return slices.ContainsFunc(slice.Endpoints, func(e cluster.Endpoint) bool { return e.Addr == f.Address })
 	})
 }
@@ -175,7 +180,7 @@ func of(family cluster.Family, routes iter.Seq[*plan.Route]) iter.Seq[*plan.Rout
 func (s *State) Routes(f Filter) iter.Seq[*plan.Route] {
 	return func(yield func(*plan.Route) bool) {
 		for service := range s.Snapshot.Services.Values() {
-			if !f.Matches(service) {
+			if !s.Selects(f, service) {
 				continue
 			}
 			for route := range s.RoutesOf(service.Name) {

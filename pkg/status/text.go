@@ -4,11 +4,15 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
 // WhyNotServed lists the reasons why a Service is not in the snapshot.
@@ -30,6 +34,18 @@ func Port(p v1alpha1.Port) string {
 		return fmt.Sprintf("%d:%d/%s", p.Port, p.NodePort, p.Protocol)
 	}
 	return fmt.Sprintf("%d/%s", p.Port, p.Protocol)
+}
+
+// Address formats an address of a port: IP:port, or for a node port its number and the IP family.
+func Address(a v1alpha1.Address) string {
+	if a.Kind != kinds[plan.NodePort] {
+		return net.JoinHostPort(a.Address, strconv.Itoa(int(a.Port)))
+	}
+	family := cluster.IPv4
+	if strings.Contains(a.Address, ":") {
+		family = cluster.IPv6
+	}
+	return fmt.Sprintf("node:%d (%s)", a.Port, family)
 }
 
 // Where formats the location of an endpoint.
@@ -72,7 +88,8 @@ type Fact struct {
 	Values []string
 }
 
-// Facts returns the properties of a Service that are set. Its cluster IPs and EndpointSlices are among them even if it has none.
+// Facts returns the properties of a Service that are set. Its cluster IPs, EndpointSlices and, with node ports, their addresses are among
+// them even if it has none.
 func Facts(s *v1alpha1.Service) []Fact {
 	all := []Fact{{"Cluster IPs", s.ClusterIPs}}
 	add := func(name string, set bool, values ...string) {
@@ -83,8 +100,10 @@ func Facts(s *v1alpha1.Service) []Fact {
 	add("Load balancer IPs", len(s.LoadBalancerIPs) > 0, s.LoadBalancerIPs...)
 	add("External IPs", len(s.ExternalIPs) > 0, s.ExternalIPs...)
 	add("Source ranges", len(s.SourceRanges) > 0, s.SourceRanges...)
+	add("Node ports on", slices.ContainsFunc(s.Ports, func(p v1alpha1.Port) bool { return p.NodePort != 0 }), s.NodePortAddresses...)
 	add("Traffic policy", true, "internal "+s.InternalTrafficPolicy, "external "+s.ExternalTrafficPolicy)
 	add("Session affinity", s.SessionAffinitySeconds > 0, fmt.Sprintf("ClientIP, for %s after the last connection", time.Duration(s.SessionAffinitySeconds)*time.Second))
+	add("UDP flows", s.PreservesUDPFlows, "stay with an endpoint until it has terminated")
 	var names []string
 	for _, slice := range s.Slices {
 		names = append(names, slice.Name)

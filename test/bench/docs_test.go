@@ -75,8 +75,6 @@ func targets() []target {
 			"[0020](decisions/0020-a-new-service-costs-a-walk.md): the kernel walks the verdict map"},
 		{"iptables: an endpoint is replaced at 10,000 × 2", "iptables", "10000x2", []string{"endpoint change, p50"}, " ms", "15 ms",
 			"[0021](decisions/0021-known-rules-go-over-netlink.md): the kernel validates the whole table"},
-		{"established", "nftables", "", established, "", "0.98",
-			"[0023](decisions/0023-established-packets-meet-one-rule.md)"},
 		{"iptables: established", "iptables", "", established, "", "0.98",
 			"[0023](decisions/0023-established-packets-meet-one-rule.md): each match of iptables costs more than a rule of nftables"},
 		{"first packet, compared with a direct connection", "nftables", "", []string{"connect p50, compared with direct"}, "", "1.05",
@@ -197,8 +195,9 @@ func (r *Report) missed(t *testing.T) string {
 func (r *Report) about(t *testing.T) string {
 	_, peer := r.programs(t)
 	day, _, _ := strings.Cut(r.Machine.Time, "T")
+	release, _, _ := strings.Cut(r.Machine.Kernel, "-")
 	return fmt.Sprintf("This proxy and Kubernetes' kube-proxy %s, alternately in one run of %s: %d cores, Linux %s.\n",
-		strings.TrimPrefix(r.Versions[peer], "Kubernetes v"), day, r.Machine.Cores, r.Machine.Kernel)
+		strings.TrimPrefix(r.Versions[peer], "Kubernetes v"), day, r.Machine.Cores, release)
 }
 
 // front makes the table of README.md.

@@ -294,7 +294,7 @@ func refresh(t *tab, s *scene) {
 		}
 	}
 
-	t.refreshed(`document.querySelector("table.services tbody td:nth-child(6)").textContent !== "–"`) // there are rates
+	t.refreshed(`document.querySelector("table.services tbody td:nth-child(7)").textContent !== "–"`) // there are rates
 
 	t.run(chromedp.Click("#pause"))
 	t.becomes(`document.getElementById("pause").textContent === "Resume"`)

@@ -18,11 +18,11 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden parts")
 
-// nftOptions are the options of the nftables backend in all cases.
-var nftOptions = nftables.Options{Mark: 0x4000}
+// nftMode is the nftables backend's in all cases.
+var nftMode = nftables.Mode{Options: nftables.Options{Mark: 0x4000}}
 
-// iptOptions are the options of the iptables backend in all cases.
-var iptOptions = iptables.Options{Mark: 0x4000}
+// iptMode is the iptables backend's in all cases.
+var iptMode = iptables.Mode{Options: iptables.Options{Mark: 0x4000}}
 
 func load(t *testing.T) []*Case {
 	t.Helper()

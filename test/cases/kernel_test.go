@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
@@ -14,7 +12,7 @@ import (
 func TestKernelAcceptsNFTables(t *testing.T) {
 	lab := netns.Start(t, netns.Options{})
 	for _, c := range load(t) {
-		text := "flush ruleset\n" + nftables.Render(c.Plan(), c.Family, nftOptions)
+		text := "flush ruleset\n" + nftMode.Render(c.Plan(), c.Family)
 		if c.Family == cluster.IPv6 && strings.Contains(text, "update @affinity") {
 			continue // nft 1.0.6 aborts, see pkg/kernel/nft/README.md; the backend writes these rules over netlink
 		}
@@ -33,7 +31,7 @@ func TestKernelAcceptsIPTables(t *testing.T) {
 	for _, c := range load(t) {
 		for _, variant := range []string{"nft", "legacy"} {
 			cmd := lab.Client.Command(stems[c.Family]+"-"+variant+"-restore", "--test", "--noflush")
-			cmd.Stdin = strings.NewReader(iptables.Render(c.Plan(), c.Family, iptOptions))
+			cmd.Stdin = strings.NewReader(iptMode.Render(c.Plan(), c.Family))
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%s: %s: %v\n%s", c.Name, cmd.Args[0], err, out)
 			}

@@ -9,7 +9,6 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
@@ -156,5 +155,5 @@ func TestOrders(t *testing.T) {
 
 // outcome returns a plan as text, and its nftables ruleset.
 func outcome(c *Case, p *plan.Plan) []string {
-	return []string{p.String(), nftables.Render(p, c.Family, nftOptions)}
+	return []string{p.String(), nftMode.Render(p, c.Family)}
 }

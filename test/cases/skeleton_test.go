@@ -8,8 +8,6 @@ import (
 
 	"golang.org/x/tools/txtar"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -23,8 +21,8 @@ type rulesets struct{ nftables, iptables []block }
 
 func renderBoth(p *plan.Plan) rulesets {
 	return rulesets{
-		nftables: nftablesBlocks(nftables.Render(p, cluster.IPv4, nftOptions)),
-		iptables: iptablesBlocks(iptables.Render(p, cluster.IPv4, iptOptions)),
+		nftables: nftablesBlocks(nftMode.Render(p, cluster.IPv4)),
+		iptables: iptablesBlocks(iptMode.Render(p, cluster.IPv4)),
 	}
 }
 

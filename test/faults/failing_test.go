@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 )
 
@@ -97,7 +98,7 @@ func (f *failing) next() error {
 // batchError makes an error number that of a batch, like the kernel's answer.
 func batchError(err error) error {
 	if errno, ok := err.(unix.Errno); ok { //nolint:errorlint // it is one of kinds
-		return &nft.BatchError{Op: "commit", Errno: errno}
+		return &nf.Refusal{Errno: errno}
 	}
 	return err
 }
@@ -113,6 +114,11 @@ func (f *failing) table(of nft.Table) nft.Table {
 		return of
 	}
 	return &table{of, f}
+}
+
+func (t *table) Again() (nft.Table, error) {
+	again, err := t.Table.Again()
+	return t.failing.table(again), err
 }
 
 func (t *table) Run(ctx context.Context, tx *nft.Transaction) error {

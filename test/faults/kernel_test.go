@@ -317,7 +317,7 @@ func openKilled(variant ipt.Variant, dying *failing) func() (backend.Backend, er
 	if variant == "" {
 		return func() (backend.Backend, error) {
 			var tables []nft.Table
-			for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family, knftables.IPv4Family, knftables.IPv6Family} {
+			for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
 				table, err := nft.Open(family, nftables.TableName)
 				if err != nil {
 					return nil, err
@@ -325,7 +325,7 @@ func openKilled(variant ipt.Variant, dying *failing) func() (backend.Backend, er
 				tables = append(tables, dying.table(table))
 			}
 			watch, err := nf.OpenWatch(nf.TableName{Family: unix.NFPROTO_IPV4, Name: nftables.TableName}, nf.TableName{Family: unix.NFPROTO_IPV6, Name: nftables.TableName})
-			return nftables.New(nftables.Options{Mark: mark}, watch, tables[:2], tables[2:]), err
+			return nftables.New(nftables.Options{Mark: mark}, watch, tables...), err
 		}
 	}
 	return func() (backend.Backend, error) {

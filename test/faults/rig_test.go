@@ -67,7 +67,7 @@ func (m nftMachine) open(t testing.TB, fail *failing) backend.Backend {
 	}
 	watch := m[0].Watch()
 	t.Cleanup(func() { _ = watch.Close() })
-	return nftables.New(nftables.Options{Mark: mark}, watch, tables, tables)
+	return nftables.New(nftables.Options{Mark: mark}, watch, tables...)
 }
 
 func (m nftMachine) refuse(anonymous bool, endpoints ...netip.AddrPort) {

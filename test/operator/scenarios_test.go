@@ -65,6 +65,13 @@ func local(more string, endpoints ...string) string {
 	return web(", type: LoadBalancer, externalTrafficPolicy: Local"+more, endpoints...)
 }
 
+// stray is a Service of type ClusterIP with the status of a load balancer.
+var stray = clusters.Service("default/lb", "type: ClusterIP, clusterIP: 10.96.0.11, ports: [{name: http, port: 80}]") +
+	"status: {loadBalancer: {ingress: [{ip: 192.0.2.33}]}}\n" + clusters.Slice("default/lb", "lb-1", "{name: http, port: 8080}", there)
+
+// manifest writes a manifest with a source range that is none.
+const manifest = "printf 'apiVersion: v1\nkind: Service\nmetadata: {name: bad, namespace: default}\nspec: {clusterIP: 10.96.0.99, type: LoadBalancer, ports: [{port: 80}], loadBalancerSourceRanges: [x]}\n' > $DIR/objects/bad.yaml"
+
 // dual is a Service of both families with an endpoint in each.
 const dual = `---
 apiVersion: v1
@@ -95,6 +102,10 @@ func found() []scenario {
 		{name: "a firewall that accepts by its policy and drops", objects: web("", there), modes: both, send: "pod1a 10.96.0.10:80",
 			breaks:  `nft 'table inet corpfw { chain cfwd { type filter hook forward priority 0; policy accept; tcp dport 8080 drop comment "ticket 4711"; }; }'`,
 			command: "trace default/web", code: 3, names: []string{"dropped by table inet corpfw, chain cfwd (ticket 4711), which is not kube-proxy's"}},
+		{name: "the same firewall, for a script", objects: web("", there), send: "pod1a 10.96.0.10:80",
+			breaks:  `nft 'table inet corpfw { chain cfwd { type filter hook forward priority 0; policy accept; tcp dport 8080 drop comment "ticket 4711"; }; }'`,
+			command: "trace default/web -o yaml", code: 3, names: []string{"--- apiVersion: serviceproxy/v1alpha1", "verdict: Dropped", "table: corpfw"}},
+		{name: "the fields of a configuration", none: true, command: "config explain", names: []string{"FIELDS:", "nodePortAddresses"}},
 		{name: "a stale connection tracking entry", objects: web("", there) + service("default/dns", "clusterIP: 10.96.0.53, ports: [{name: dns, protocol: UDP, port: 53}]") +
 			clusters.Slice("default/dns", "dns-1", "{name: dns, protocol: UDP, port: 8080}", there), modes: both, send: "pod1a 10.96.0.53:53/udp",
 			breaks:  "sleep 0.5; conntrack -I -s 10.244.1.2 -d 10.96.0.53 -p udp --sport 40000 --dport 53 --dst-nat 10.244.2.99:8080 --timeout 120",
@@ -102,6 +113,9 @@ func found() []scenario {
 		{name: "a node port on an excluded address", objects: nodePort(there),
 			command: "explain --from external --to 10.244.1.1:30080", code: 4,
 			names: []string{"port 30080/TCP is the node port of default/web:http", "10.244.1.1 is none of the node port addresses of this node (172.18.0.11", "nodePortAddresses"}},
+		{name: "the addresses that answer node ports", objects: nodePort(there), command: "service describe web",
+			names: []string{"Node ports on: 172.18.0.11 Traffic policy", "node:30080 (IPv4)"}},
+		{name: "what the node's address serves", objects: nodePort(there) + stray, command: "service list --address 172.18.0.11 --no-headers", names: []string{"default web 10.96.0.10 80:30080/TCP"}, not: "10.96.0.11"},
 		{name: "a node port on localhost", objects: nodePort(there), command: "explain --to 127.0.0.1:30080", code: 4,
 			names: []string{"port 30080/TCP is the node port of default/web:http", "nodePortAddresses"}},
 		{name: "another proxy runs", objects: web("", there), breaks: "timeout 10 $PROXY --manifests $DIR/objects --proxy-mode iptables --hostname-override node1 --metrics-bind-address 127.0.0.1:10250 --healthz-bind-address 127.0.0.1:10257 > /dev/null 2>&1 & sleep 1",
@@ -111,9 +125,8 @@ func found() []scenario {
 		{name: "two Services claim an external IP", objects: web(`, externalIPs: ["192.0.2.55"]`, there) + service("default/also", `clusterIP: 10.96.0.11, ports: [{name: http, port: 80}], externalIPs: ["192.0.2.55"]`, there),
 			flags: "--feature-gates AllowServiceExternalIPs=true", command: "explain --from external --to 192.0.2.55:80",
 			names: []string{"192.0.2.55:80/TCP is an external IP of default/", "claims it too"}},
-		{name: "a load balancer's status on a ClusterIP", objects: web("", there) + service("default/lb", "type: ClusterIP, clusterIP: 10.96.0.11, ports: [{name: http, port: 80}]") +
-			"status: {loadBalancer: {ingress: [{ip: 192.0.2.33}]}}\n" + clusters.Slice("default/lb", "lb-1", "{name: http, port: 8080}", there),
-			command: "explain --from external --to 192.0.2.33:80", code: 4, names: []string{"192.0.2.33 is in the status of default/lb", "type is not LoadBalancer"}},
+		{name: "a load balancer's status on a ClusterIP", objects: web("", there) + stray, command: "explain --from external --to 192.0.2.33:80", code: 4,
+			names: []string{"192.0.2.33 is in the status of default/lb", "type is not LoadBalancer"}},
 		{name: "endpoints of another IP family", objects: service("default/web", "clusterIP: 10.96.0.10, ports: [{name: http, port: 80}]") + dual[strings.Index(dual[3:], "---")+3:],
 			command: "service describe web", names: []string{"FamilyNotServed", "IPv6"}},
 		{name: "the API server forbids", kubeconfig: "forbidden", unready: true, command: "service list -A", code: 1,
@@ -129,6 +142,16 @@ func found() []scenario {
 		{name: "another program flushes the rules", objects: web("", there), modes: both, breaks: "nft flush ruleset; sleep 0.3", command: "drift", names: []string{"nft (process"}},
 		{name: "the cluster CIDR is wrong", objects: web("", here), flags: "--cluster-cidr 10.24.0.0/16", command: "explain --from 10.244.1.2 --to default/web",
 			names: []string{"10.244.1.2 is neither this node nor local traffic: it is not in 10.24.0.0/16, and no endpoint on this node is: is clusterCIDRs right?"}},
+		{name: "the cluster CIDR is wrong, for check", objects: web("", here), flags: "--cluster-cidr 10.24.0.0/16", command: "check --proxy-mode nftables --skip api,kernel,tools,firewall,settings",
+			names: []string{"NoEndpointInClusterCIDR: no endpoint on this node is in 10.24.0.0/16", "--cluster-cidr"}},
+		{name: "a manifest is invalid", objects: web("", here), breaks: manifest, command: "service list",
+			names: []string{"Warning: InvalidManifest: ", "/objects/bad.yaml:", "loadBalancerSourceRanges", "web 10.96.0.10"}},
+		{name: "where the Service of an invalid manifest is", objects: web("", here), breaks: manifest, command: "service describe bad", code: 1,
+			names: []string{"Service default/bad is not served", "InvalidManifest: ", "/objects/bad.yaml:", "loadBalancerSourceRanges"}},
+		{name: "the configuration becomes invalid", objects: web("", here), flags: "--config $DIR/config",
+			before: "printf 'apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: nftables\nbindAddress: 172.18.0.11\nconntrack: {maxPerCore: 0}\n' > $DIR/config",
+			breaks: "sed -i s/nftables/ipvs/ $DIR/config; sleep 2", command: "check --config $DIR/config --skip api,kernel,tools,firewall,settings", code: 1,
+			names: []string{"fail config/file", "warn proxy/inputs InvalidConfiguration: ", "config:3", "ipvs"}},
 		{name: "a bridge port without hairpin mode", objects: web("", here), modes: both, send: "pod1a 10.96.0.10:80", breaks: "bridge link set dev vethpod1a hairpin off",
 			command: "trace default/web", code: 3, names: []string{"the endpoint is the source itself", "vethpod1a", "hairpin mode is off", "bridge link set dev vethpod1a hairpin on"}, not: "rp_filter"},
 		{name: "another process owns the table", objects: web("", there), unready: true, before: "setsid sh -c \"{ printf 'add table ip kube-proxy { flags owner; }\\n'; sleep 20; } | nft -i\" > /dev/null 2>&1 & sleep 0.5",
@@ -147,8 +170,15 @@ func others() []scenario {
 			command: "trace default/web", code: 3, names: []string{"rp_filter"}, not: "hairpin"},
 		{name: "the forward policy drops", objects: web("", there), modes: both, send: "pod1a 10.96.0.10:80", breaks: "iptables -P FORWARD DROP",
 			command: "trace default/web", code: 3, names: []string{"dropped by table ip filter, chain FORWARD (its policy), which is not kube-proxy's"}},
+		{name: "whose an address in the status of a ClusterIP is", objects: web("", there) + stray, command: "service list --address 192.0.2.33", names: []string{"StatusNotServed"}},
+		{name: "why a load balancer IP is not served", objects: web("", there) + stray, command: "service describe lb",
+			names: []string{"StatusNotServed 192.0.2.33 is in the status of default/lb, whose type is not LoadBalancer: it is not served"}},
+		{name: "what a cluster's objects have in their status", none: true, objects: web("", there) + stray, command: "analyze --manifests $DIR/objects", code: 1,
+			names: []string{"StatusNotServed", "192.0.2.33"}},
 		{name: "one endpoint is dead", objects: web("", there, "{addresses: [10.244.1.3], nodeName: node1}"), modes: both, command: "explain default/web --try 20", code: 5,
 			names: []string{"10.244.1.3:8080", "refused", "10.244.2.2:8080", "answered"}},
+		{name: "one endpoint is dead, for a script", objects: web("", there, "{addresses: [10.244.1.3], nodeName: node1}"), command: "explain default/web --try 20 -o json", code: 5,
+			names: []string{`"succeeds": false`, `"address": "10.244.1.3:8080", "connections": `, `"result": "refused"`, `"conclusion": "1 of 2 endpoints do not answer`}, not: "Tried"},
 		{name: "no IPv6 route", objects: dual, breaks: "ip -6 route flush default; ip -6 route flush fd00:10:244:2::/64", command: "explain --to '[fd00:10:96::10]:80' --try 2", code: 5,
 			names: []string{"this node has no route to fd00:10:96::10", "ip -6 route get fd00:10:96::10"}, not: "other rules may interfere"},
 		{name: "a port that the Service does not have", objects: web("", there), send: "pod1a 10.96.0.10:8080", command: "trace 10.96.0.10:8080", code: 3,
@@ -166,6 +196,8 @@ func others() []scenario {
 		{name: "which version a command is", none: true, command: "service list --version", names: []string{"Kubernetes v"}},
 		{name: "an endpoint is traced that a Service's clients reach", objects: web("", there), command: "trace 10.244.2.2:8080 --duration 100ms", code: 4,
 			names: []string{"No packet was seen", "connections through a Service are traced with its name"}},
+		{name: "a URL", objects: web("", there), modes: both, command: "explain http://web.default.svc.cluster.local/healthz", names: []string{"10.96.0.10:80/TCP is a cluster IP of default/web:http", "10.244.2.2:8080"}},
+		{name: "a cluster IP without a port", objects: web("", there), command: "explain 10.96.0.10", names: []string{"10.96.0.10 has this port only: 80/TCP", "cluster IP of default/web:http"}},
 		{name: "the wrong namespace", objects: web("", there), command: "service list -n shop", names: []string{"No Services found in namespace shop", "1 in others: -A"}},
 	}
 }

@@ -45,19 +45,15 @@ type analyzeOptions struct {
 
 func newAnalyzeCommand() *cobra.Command {
 	command := &cobra.Command{
-		Use:   "analyze [--kubeconfig FILE | --manifests DIR] [-n NAMESPACE] [--skip CODES]",
+		Use:   "analyze [--kubeconfig FILE | --manifests DIR]",
 		Short: "Find Services and EndpointSlices that do not work or may not be intended",
-		Long: `Reads the Services, EndpointSlices, Nodes and ServiceCIDRs of a cluster, or of manifests, and reports what does not work or
-may not be intended: port names that do not match, traffic policies without endpoints, contested addresses, source ranges
-of one IP family, endpoints on addresses of Services, and more. docs/findings.md describes each code. The rules are those
-of the proxy itself; --config names a configuration file whose settings apply.
+		Long: `Find what does not work or may not be intended in the Services, EndpointSlices, Nodes and ServiceCIDRs of a cluster, or of
+manifests: ports that do not match, traffic policies without endpoints, contested addresses, and more, by the rules of the
+proxy itself. docs/findings.md describes each code. "kube-proxy audit" checks the group upgrade.
 
-"kube-proxy audit" is the group upgrade, which is left out by default.
+It only lists these objects; build/manifests/analyze-role.yaml grants that.
 
-It only reads: it needs to list Services, EndpointSlices, Nodes and ServiceCIDRs (build/manifests/analyze-role.yaml).
-
-Exits with 0 if there is no finding of the severity of --fail-on or worse, with 1 if there is, and with 2 if not everything
-could be read.`,
+Exit codes: 0 without findings of the severity --fail-on or worse, 1 with any, 2 if not everything could be read.`,
 		Example: `  kube-proxy analyze
   kube-proxy analyze -n shop --fail-on error -o json
   kubectl get services,endpointslices,nodes -A -o yaml | kube-proxy analyze --manifests -`,
@@ -67,23 +63,20 @@ could be read.`,
 
 func newAuditCommand() *cobra.Command {
 	command := &cobra.Command{
-		Use:   "audit [--kubeconfig FILE | --manifests DIR] [--config FILE] [--to-mode MODE]",
+		Use:   "audit [--kubeconfig FILE | --manifests DIR] [--config FILE]",
 		Short: "Find Services and Nodes that use unsupported or deprecated features",
-		Long: `"kube-proxy analyze" with other defaults: the group upgrade, and an exit code that any finding changes. It reads every Service
-and Node of a cluster, or of manifests, and finds
+		Long: `Find what a change to this proxy, another mode or another version breaks, as "kube-proxy analyze --group upgrade --fail-on info":
 
-  external IPs, which are not served unless a feature gate allows them, and what to write instead;
+  external IPs, which only a feature gate serves, and manifests to use instead (-o manifests);
   spec.loadBalancerIP that no controller acknowledged;
   node ports that a change of the proxy mode moves to other addresses (--to-mode, or --config with mode ipvs);
   nodes whose kubelet reports a kube-proxy version, which it cannot know;
   deprecated or unsupported settings of a configuration file (--config).
 
-It only lists Services and Nodes: build/manifests/audit-role.yaml grants the rights that it needs.
+It only lists Services and Nodes; build/manifests/audit-role.yaml grants that.
 
-Exits with 0 if nothing was found, with 1 if there are findings, and with 2 if not everything could be read. A manifest with
-an object that cannot be read is audited without that object.`,
-		Example: `  kube-proxy audit
-  kube-proxy audit --kubeconfig ~/.kube/config --config /var/lib/kube-proxy/config.conf --to-mode nftables -o json
+Exit codes: 0 without findings, 1 with any, 2 if not everything could be read; the rest is checked.`,
+		Example: `  kube-proxy audit --config /var/lib/kube-proxy/config.conf --to-mode nftables -o json
   kube-proxy audit -o manifests > instead.yaml
   kubectl get services,nodes -A -o yaml | kube-proxy audit --manifests -`,
 	}
@@ -96,16 +89,16 @@ func addAnalysis(command *cobra.Command, failOn findings.Severity, groups ...fin
 	command.Args = noArgs
 	command.RunE = func(cmd *cobra.Command, _ []string) error { return opts.run(cmd) }
 	flags := command.Flags()
-	flags.StringVar(&opts.kubeconfig, "kubeconfig", "", "kubeconfig `file`. By default as kubectl finds it, or a pod's service account.")
-	flags.StringVar(&opts.context, "context", "", "`name` of the kubeconfig's context to use.")
-	flags.StringVar(&opts.manifests, "manifests", "", "`directory` of manifests, or one file, to read instead of a cluster; - is standard input. Other kinds of objects are ignored.")
-	flags.StringVar(&opts.configFile, "config", "", "configuration `file` of the proxy; also a ConfigMap with one. The group upgrade looks at it, too.")
-	flags.StringVar(&opts.toMode, "to-mode", "", "proxy `mode` that the cluster is to change to, from that of --config or iptables: iptables or nftables. For the group upgrade.")
-	flags.StringSliceVarP(&opts.namespaces, "namespace", "n", nil, "Report only findings in these `namespaces`. All objects are read in any case.")
-	flags.BoolVarP(&opts.allNamespaces, "all-namespaces", "A", false, "Report findings in all namespaces. This is the default.")
-	flags.StringSliceVar(&opts.groups, "group", names(groups), "Comma-separated `groups` to check: "+strings.Join(names(findings.Groups()), ", ")+".")
-	flags.StringSliceVar(&opts.skip, "skip", nil, "Comma-separated `codes` to leave out; see docs/findings.md.")
-	flags.StringVar(&opts.failOn, "fail-on", string(failOn), "least `severity` that makes the exit code 1: "+strings.Join(failOns(), ", ")+".")
+	flags.StringVar(&opts.kubeconfig, "kubeconfig", "", "Kubeconfig `file`. Default: kubectl's, or a pod's service account.")
+	flags.StringVar(&opts.context, "context", "", contextUsage)
+	flags.StringVar(&opts.manifests, "manifests", "", "Read a `directory` of manifests or one file, not a cluster; - is standard input.")
+	flags.StringVar(&opts.configFile, "config", "", "Configuration `file` of the proxy, or a ConfigMap with one.")
+	flags.StringVar(&opts.toMode, "to-mode", "", "Proxy `mode` to change to, from that of --config or iptables: iptables, nftables. For the group upgrade.")
+	flags.StringSliceVarP(&opts.namespaces, "namespace", "n", nil, "Report only findings in these `namespaces`.")
+	flags.BoolVarP(&opts.allNamespaces, "all-namespaces", "A", false, "Report findings in all namespaces, the default.")
+	flags.StringSliceVar(&opts.groups, "group", names(groups), "Check these `groups`: "+strings.Join(names(findings.Groups()), ", ")+".")
+	flags.StringSliceVar(&opts.skip, "skip", nil, "Leave out these `codes` of docs/findings.md.")
+	flags.StringVar(&opts.failOn, "fail-on", string(failOn), "Exit with 1 from this `severity` on: "+strings.Join(failOns(), ", ")+".")
 	opts.checkOutput = outputFlag(command, &opts.output, outputTable, outputJSON, outputYAML, outputManifests)
 	for flag, values := range map[string][]string{"group": names(findings.Groups()), "skip": names(findings.Codes(groups...)), "fail-on": failOns(), "to-mode": servedModes()} {
 		_ = command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))

@@ -100,7 +100,7 @@ func TestAnalyzeExitCodes(t *testing.T) {
 		{[]string{"--manifests", at("port.yaml"), "--fail-on", "never"}, 0, "NoSuchPort", ""},
 		{[]string{"--manifests", at("port.yaml"), "--skip", "NoSuchPort,NoEndpoints"}, 0, "Nothing found in 1 Service, 1 EndpointSlice and 0 Nodes.\n", ""},
 		{[]string{"--manifests", at("port.yaml"), "-n", "other"}, 0, "Nothing found", ""},
-		{[]string{"--manifests", at("port.yaml"), "-n", "shop,other"}, exitFindings, "give the port the name that the Service has", ""},
+		{[]string{"--manifests", at("port.yaml"), "-n", "shop,other"}, exitFindings, "If targetPort is a name, compare it", ""},
 		{[]string{"--manifests", at("good.yaml"), "--config", at("outside")}, exitFindings, "NodeWithoutPodCIDR", ""},
 		{[]string{"--manifests", at("external"), "--skip", "NoEndpoints"}, exitFindings, "ExternalIPsNotServed", ""},
 		{[]string{"--manifests", at("external"), "--skip", "NoEndpoints", "--config", at("gate")}, 0, "Nothing found", ""},

@@ -224,7 +224,7 @@ func TestAuditOutputs(t *testing.T) {
 	}}
 	kubeconfig := s.kubeconfig(t)
 	code, out, _ := audited("--kubeconfig", kubeconfig)
-	want := "SEVERITY   CODE          OBJECT               FINDING\nwarning    ExternalIPs   Service default/s1   192.0.2.10:80/TCP: stop working\n\nExternalIPs\nLet a controller"
+	want := "SEVERITY   CODE          OBJECT               FINDING\nwarning    ExternalIPs   Service default/s1   192.0.2.10:80/TCP: stop working\n\nExternalIPs\nUse a Service of type LoadBalancer"
 	if code != exitFindings || !strings.HasPrefix(out, want) || !strings.HasSuffix(out, "\n\n1 finding in 2 Services and 1 Node.\n") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}

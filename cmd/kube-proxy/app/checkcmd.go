@@ -35,34 +35,30 @@ const waitPause = time.Second
 func newCheckCommand() *cobra.Command {
 	opts := &checkOptions{}
 	command := &cobra.Command{
-		Use:   "check [--pre] [--config FILE] [--wait DURATION]",
-		Short: "Check whether this node has what the proxy needs (--pre), or whether the proxy works",
-		Long: `Checks this node: with --pre, before a switch to this proxy, whether it has everything that the proxy needs; without, whether
-the proxy works. Each line is ok, warn or fail, with what to do. The groups of checks are
-` + strings.Join(check.Groups(), ", ") + `.
+		Use:   "check [--pre] [--config FILE]",
+		Short: "Check whether the proxy works on this node, or could work (--pre)",
+		Long: `Check whether the proxy works on this node; with --pre, whether the node has everything that it needs. Each line is ok, warn or
+fail, with what to do. If the configuration file cannot be used, that fails, and the defaults are checked.
 
-It runs on the node, as the proxy does: as root, in the node's network namespace. It changes nothing. With --pre, the rules are tried in
-a network namespace of their own; the kernel may load modules for that, and ports are bound for a moment.
+Run it as root in the node's network namespace. It changes nothing: --pre tries the rules in a network namespace of its own,
+for which the kernel may load modules, and binds ports for a moment.
 
-A configuration file that cannot be used fails, and what is checked then is a proxy without one.
-
-Exits with 0 if nothing failed, with 1 if something did (with --strict, also if there is a warning), and with 2 if the command
-line cannot be used.`,
+Exit codes: 0 if nothing failed, 1 if something did, 2 if the command line cannot be used.`,
 		Example: `  kube-proxy check --pre --config /var/lib/kube-proxy/config.conf
   kube-proxy check --proxy-mode nftables --wait 2m
-  kubectl -n kube-system exec ds/kube-proxy -- kube-proxy check --config /var/lib/kube-proxy/config.conf -o json`,
+  kubectl -n kube-system exec kube-proxy-x7k2p -- kube-proxy check --config /var/lib/kube-proxy/config.conf -o json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runCheck(cmd, opts) },
 	}
 	flags := command.Flags()
-	flags.BoolVar(&opts.before, "pre", false, "Check whether the proxy could run here, before it does.")
-	flags.BoolVar(&opts.strict, "strict", false, "Let warnings count as failures.")
-	flags.DurationVar(&opts.wait, "wait", 0, "Repeat the checks until none fails, at most for this `duration`.")
-	flags.StringVar(&opts.configFile, "config", "", "configuration `file` of the proxy. By default the defaults of the flags.")
-	flags.StringVar(&opts.kubeconfig, "kubeconfig", "", "kubeconfig `file`, instead of the configuration's.")
-	flags.StringVar(&opts.mode, "proxy-mode", "", "proxy `mode`, instead of that of the configuration, or without one of the running proxy: iptables or nftables.")
-	flags.StringVar(&opts.host, hostnameFlag, "", "`name` of the Node, instead of the configuration's.")
-	flags.StringSliceVar(&opts.skip, "skip", nil, "Comma-separated `groups` of checks to leave out.")
+	flags.BoolVar(&opts.before, "pre", false, "Check whether the proxy could run here.")
+	flags.BoolVar(&opts.strict, "strict", false, "Let warnings fail.")
+	flags.DurationVar(&opts.wait, "wait", 0, "Repeat the checks until none fails, for at most this `duration`.")
+	flags.StringVar(&opts.configFile, "config", "", "Configuration `file` of the proxy, or a ConfigMap with one.")
+	flags.StringVar(&opts.kubeconfig, "kubeconfig", "", "Kubeconfig `file`, instead of the configuration's.")
+	flags.StringVar(&opts.mode, "proxy-mode", "", "Proxy `mode`, instead of the configuration's or the running proxy's: iptables, nftables.")
+	flags.StringVar(&opts.host, hostnameFlag, "", "Node `name`, instead of the configuration's.")
+	flags.StringSliceVar(&opts.skip, "skip", nil, "Leave out these `groups` of checks: "+strings.Join(check.Groups(), ", ")+".")
 	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
 	_ = command.RegisterFlagCompletionFunc("proxy-mode", cobra.FixedCompletions(servedModes(), cobra.ShellCompDirectiveNoFileComp))
 	_ = command.RegisterFlagCompletionFunc("skip", cobra.FixedCompletions(check.Groups(), cobra.ShellCompDirectiveNoFileComp))

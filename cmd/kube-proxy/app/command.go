@@ -30,11 +30,9 @@ func newCommand() *cobra.Command {
 	opts := newOptions()
 	command := &cobra.Command{
 		Use: "kube-proxy",
-		Long: `Serves Kubernetes Services on this node: it programs the kernel to send packets for a Service's address to one
-of its endpoints, and follows the Services and EndpointSlices of the API server.
+		Long: `Serve Kubernetes Services on this node: program the kernel to send packets for a Service's address to one of its endpoints.
 
-The configuration is a file (--config), or else the flags. With --config, flags marked "Ignored with --config" have no effect.
-"kube-proxy config" validates, converts and explains such files on any machine.`,
+The configuration is a file (--config), or else the flags. "kube-proxy config" checks, converts and explains such files.`,
 		Example: `  kube-proxy --config=/var/lib/kube-proxy/config.conf --hostname-override=$(NODE_NAME)
   kube-proxy --proxy-mode=nftables --cluster-cidr=10.244.0.0/16 --write-config-to=kube-proxy.yaml`,
 		Args:          noArgs,

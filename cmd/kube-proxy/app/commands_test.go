@@ -21,8 +21,10 @@ const commandsHead = `# Commands
 Generated from the help of the program by "make docs"; do not edit.
 
 Without a command, kube-proxy is the proxy. No other command changes Services, rules or settings of the node. Most ask the proxy that runs on
-this node ([API](api.md)); analyze, audit and config work on any machine, also on macOS and Windows. All have --help and --version.
-[config.md](config.md) has the flags of the proxy that set a field of the configuration file.
+the node ([API](api.md)); analyze, audit and config work on any machine, also on macOS and Windows. All have --help and --version.
+
+Shells complete commands, flags, Services and namespaces after ` + "`source <(kube-proxy completion bash)`" + ` (or zsh, fish, powershell). As
+a plugin (` + "`ln -s $(which kube-proxy) ~/bin/kubectl-kube_proxy`" + `), ` + "`kubectl kube-proxy analyze`" + ` is ` + "`kube-proxy analyze`" + `.
 
 `
 
@@ -30,27 +32,28 @@ this node ([API](api.md)); analyze, audit and config work on any machine, also o
 func TestDocsCommands(t *testing.T) {
 	const page = "../../../docs/commands.md"
 	var b strings.Builder
-	b.WriteString(commandsHead + "| command | |\n|---|---|\n")
-	commands := visible(newCommand())
+	b.WriteString(commandsHead)
+	commands := slices.DeleteFunc(visible(newCommand()), func(c *cobra.Command) bool { return c.Long == "" && c.HasSubCommands() }) // groups
+	var texts []string
+	var shared sharedLines
 	for _, command := range commands {
 		name := command.CommandPath()
-		fmt.Fprintf(&b, "| [`%s`](#%s) | %s |\n", name, strings.ReplaceAll(name, " ", "-"), short(command))
-	}
-	texts, shared := []string{}, sharedLines{}
-	for _, command := range commands {
+		fmt.Fprintf(&b, "* [%s](#%s): %s\n", strings.TrimPrefix(name, "kube-proxy "), strings.ReplaceAll(name, " ", "-"), short(command))
 		var out, stderr bytes.Buffer
-		args := strings.Fields(command.CommandPath() + " --help")[1:]
+		args := strings.Fields(name + " --help")[1:]
 		if code := Run(args, &out, &stderr); code != 0 || stderr.Len() > 0 {
 			t.Errorf("%q: exit code %d: %s", args, code, stderr.String())
 		}
-		texts = append(texts, own(out.String()))
-		shared.add(texts[len(texts)-1])
+		said := strings.NewReplacer(readerHelp+"\n", "", "Usage:\n  "+name+" [flags]\n\n", "")
+		texts = append(texts, said.Replace(own(out.String())))
+		shared.add(name, texts[len(texts)-1])
 	}
-	fmt.Fprintf(&b, "\n## Flags of several commands\n\n```text\n%s```\n", shared.text())
+	fmt.Fprintf(&b, "\n## Flags of several commands\n\n%s\n\n```text\n%s```\n",
+		strings.Replace(strings.TrimSpace(readerHelp), "It asks", "A command with --node asks", 1), shared.text())
 	for i, command := range commands {
-		text := shared.without(texts[i])
+		text := shared.without(command.CommandPath(), texts[i])
 		if !command.HasParent() {
-			text = withoutFields(t, text, "../../../docs/config.md")
+			text = withoutFields(t, text, "../../../docs/config.md") + "\n\nFlags that set a field of the configuration file: docs/config.md."
 		}
 		fmt.Fprintf(&b, "\n## %s\n\n```text\n%s\n```\n", command.CommandPath(), text)
 	}
@@ -89,13 +92,14 @@ func own(help string) string {
 	return strings.TrimSuffix(strings.Trim(kept.String(), "\n"), "\n\nFlags:")
 }
 
-// sharedLines are the lines of help that describe a flag, normalized, in the order in which they were added, with their number.
+// sharedLines are the lines of help that describe a flag, normalized, in the order in which they were added, with the commands that
+// have them.
 type sharedLines struct {
 	order []string
-	count map[string]int
+	of    map[string][]string
 }
 
-// several is the number of commands from which on a line is described once.
+// several is the number of commands from which on a line is described above all commands. Fewer refer to the first of them.
 const several = 4
 
 // flagLine returns a line of help without its alignment, and the name of the flag that it describes.
@@ -106,15 +110,16 @@ func flagLine(line string) (text, name string, ok bool) {
 	return text, "--" + name, ok && (strings.HasPrefix(text, "--") || strings.HasPrefix(text, "-") && strings.HasPrefix(text[2:], ", --"))
 }
 
-func (s *sharedLines) add(help string) {
-	if s.count == nil {
-		s.count = map[string]int{}
+func (s *sharedLines) add(command, help string) {
+	if s.of == nil {
+		s.of = map[string][]string{}
 	}
 	for line := range strings.Lines(help) {
 		if text, _, ok := flagLine(line); ok {
-			if s.count[text]++; s.count[text] == 1 {
+			if s.of[text] == nil {
 				s.order = append(s.order, text)
 			}
+			s.of[text] = append(s.of[text], command)
 		}
 	}
 }
@@ -122,26 +127,36 @@ func (s *sharedLines) add(help string) {
 func (s *sharedLines) text() string {
 	var b strings.Builder
 	for _, text := range s.order {
-		if s.count[text] >= several {
+		if len(s.of[text]) >= several {
 			b.WriteString(text + "\n")
 		}
 	}
 	return b.String()
 }
 
-// without returns a help with the names of the flags that several commands have, in place of their descriptions.
-func (s *sharedLines) without(help string) string {
+// without returns a command's help with the names of the flags that are described elsewhere, in place of their descriptions.
+func (s *sharedLines) without(command, help string) string {
 	var b strings.Builder
-	var names []string
+	var where []string
+	names := map[string][]string{}
 	for line := range strings.Lines(help + "\n") {
-		if text, name, ok := flagLine(line); ok && s.count[text] >= several {
-			names = append(names, name)
+		text, name, ok := flagLine(line)
+		at := "and"
+		switch commands := s.of[text]; {
+		case ok && len(commands) >= several:
+		case ok && commands[0] != command:
+			at = "as " + commands[0] + ":"
+		default:
+			b.WriteString(line)
 			continue
 		}
-		b.WriteString(line)
+		if names[at] == nil {
+			where = append(where, at)
+		}
+		names[at] = append(names[at], name)
 	}
-	if len(names) > 0 {
-		fmt.Fprintf(&b, "      and %s\n", strings.Join(names, ", "))
+	for _, at := range where {
+		fmt.Fprintf(&b, "      %s %s\n", at, strings.Join(names[at], ", "))
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -53,16 +53,18 @@ func checkVersion(version string) error {
 	return nil
 }
 
+// fileHelp is a part of the help of each command with an argument FILE.
+const fileHelp = `
+FILE may also be a ConfigMap, or objects with one, as kubectl get and kubectl kustomize print them; - is standard input.`
+
 func newConvertCommand() *cobra.Command {
 	var from, to, output string
 	command := &cobra.Command{
-		Use:   "convert FILE [--to VERSION] [-o FILE]",
+		Use:   "convert FILE",
 		Short: "Write a configuration file in another version",
-		Long: `Writes the configuration in FILE in another version, with every default spelled out, so that it behaves as
-before. What the other version cannot express is reported on standard error, one line for each field.
-
-FILE may also be a ConfigMap with a configuration in its data, or objects with such a ConfigMap, as kubectl get and
-kubectl kustomize print them; - is standard input.`,
+		Long: `Write a configuration file in another version, with every default spelled out. What that version cannot express is reported on
+standard error.
+` + fileHelp,
 		Example: `  kube-proxy config convert config.conf > kube-proxy.yaml
   kube-proxy config convert kube-proxy.yaml --to v1alpha1 -o config.conf
   kubectl -n kube-system get configmap kube-proxy -o yaml | kube-proxy config convert -`,
@@ -82,9 +84,9 @@ kubectl kustomize print them; - is standard input.`,
 			return convert(cmd, from, to, output)
 		},
 	}
-	command.Flags().StringVar(&from, "from", "", "`file` to convert, in place of FILE.")
-	command.Flags().StringVarP(&output, "output", "o", "", "`file` to write; standard output by default.")
-	versionFlag(command, &to, "to", "`version` to write")
+	command.Flags().StringVar(&from, "from", "", "The `file`, in place of FILE.")
+	command.Flags().StringVarP(&output, "output", "o", "", "Write to this `file`, not to standard output.")
+	versionFlag(command, &to, "to", "Write this `version`")
 	return command
 }
 
@@ -138,11 +140,10 @@ func newDefaultsCommand() *cobra.Command {
 	var version, output string
 	var check func() error
 	command := &cobra.Command{
-		Use:   "defaults [--version VERSION] [-o yaml|json]",
+		Use:   "defaults",
 		Short: "Print the default configuration",
-		Long: `Prints the default configuration of a version, with every field. The two versions have different defaults;
-in YAML, a comment lists the differences. Without --config, the defaults of v1alpha1 apply, as for
-Kubernetes' flags.`,
+		Long: `Print the default configuration of a version; in YAML, a comment lists the defaults that differ between the versions. Those of
+v1alpha1 apply without --config.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := errors.Join(check(), checkVersion(version)); err != nil {
@@ -151,7 +152,7 @@ Kubernetes' flags.`,
 			return printDefaults(cmd.OutOrStdout(), version, output)
 		},
 	}
-	versionFlag(command, &version, "version", "`version` to print")
+	versionFlag(command, &version, "version", "Print this `version`")
 	check = outputFlag(command, &output, outputYAML, outputJSON)
 	return command
 }

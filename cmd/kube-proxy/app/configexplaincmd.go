@@ -18,7 +18,7 @@ func newConfigExplainCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:     "explain [FIELD]",
 		Short:   "Describe a field, with its unit and default",
-		Long:    "Describes a field, with its unit and default. Without FIELD it lists all fields. Names of v1alpha1 are accepted too.",
+		Long:    "Describe a field, with its unit and default; without FIELD, list all. Names of v1alpha1 are accepted.",
 		Example: "  kube-proxy config explain linux.conntrack.maxPerCore",
 		Args:    usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -27,14 +27,14 @@ func newConfigExplainCommand() *cobra.Command {
 			case markdown:
 				fmt.Fprint(out, explain.Markdown(fields, flagFor))
 			case len(args) == 0:
-				printFields(out, fields)
+				printFields(out, "FIELDS:", fields)
 			default:
 				field, within, err := explain.Find(fields, args[0])
 				if err != nil {
 					return err
 				}
 				printField(out, field)
-				printFields(out, within)
+				printFields(out, "\nFIELDS:", within)
 			}
 			return nil
 		},
@@ -46,7 +46,7 @@ func newConfigExplainCommand() *cobra.Command {
 			return paths, cobra.ShellCompDirectiveNoFileComp
 		},
 	}
-	command.Flags().BoolVar(&markdown, "markdown", false, "Write the whole reference as Markdown (docs/config.md).")
+	command.Flags().BoolVar(&markdown, "markdown", false, "Print docs/config.md.")
 	return command
 }
 
@@ -68,12 +68,12 @@ func printField(out io.Writer, f explain.Field) {
 	fmt.Fprintf(out, "\n%s\n", terminal.Wrap(f.Doc, 100))
 }
 
-// printFields prints a list of fields, one on each line.
-func printFields(out io.Writer, fields []explain.Field) {
+// printFields prints a list of fields, one on each line, below a heading.
+func printFields(out io.Writer, heading string, fields []explain.Field) {
 	if len(fields) == 0 {
 		return
 	}
-	fmt.Fprintln(out, "\nFIELDS:")
+	fmt.Fprintln(out, heading)
 	for _, f := range fields {
 		def := ""
 		if f.Default != "" {

@@ -17,7 +17,7 @@ func newGatesCommand() *cobra.Command {
 	var output string
 	var check func() error
 	command := &cobra.Command{
-		Use:   "feature-gates [-o text|json|yaml]",
+		Use:   "feature-gates",
 		Short: "List the feature gates with stage, default, effect and planned end",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -38,7 +38,7 @@ func newGatesCommand() *cobra.Command {
 			return nil
 		},
 	}
-	command.Flags().BoolVar(&markdown, "markdown", false, "Write the list as Markdown (docs/feature-gates.md).")
+	command.Flags().BoolVar(&markdown, "markdown", false, "Print docs/feature-gates.md.")
 	check = outputFlag(command, &output, outputText, outputJSON, outputYAML)
 	return command
 }
@@ -72,14 +72,15 @@ func gatesMarkdown() string {
 Generated from pkg/features; do not edit.
 
 Set gates with featureGates in the configuration file, or with --feature-gates if there is no file. They are read once, at
-start. A gate that Kubernetes has and this proxy does not use is accepted with a warning, because shared configurations may set
-it; an unknown gate is an error. The page /flagz of the metrics server shows the gates in force as feature-gates.
+start. A gate that only Kubernetes has causes a warning, an unknown gate an error. The page /flagz of the metrics server shows the gates in
+force. "kube-proxy config feature-gates" also lists the planned end of each: alpha gates may change in any version, beta gates are locked
+once GA, as in Kubernetes.
 
-| gate | stage | default | planned end | effect |
-|---|---|---|---|---|
+| gate | stage | default | effect |
+|---|---|---|---|
 `)
 	for _, gate := range features.Describe() {
-		fmt.Fprintf(&b, "| %s | %s | %t | %s | %s |\n", gate.Name, gate.Stage, gate.Default, gate.End, gate.Effect)
+		fmt.Fprintf(&b, "| %s | %s | %t | %s |\n", gate.Name, gate.Stage, gate.Default, gate.Effect)
 	}
 	return b.String()
 }

@@ -16,13 +16,13 @@ func newValidateCommand() *cobra.Command {
 	var output string
 	var check func() error
 	command := &cobra.Command{
-		Use:   "validate FILE... [-o text|json|yaml]",
+		Use:   "validate FILE...",
 		Short: "Check configuration files",
-		Long: `Checks configuration files of any version, and reports every error with its file, line and field. A configuration that
-no kube-proxy of this version can be started with, such as one with mode ipvs, is invalid. FILE may also be a ConfigMap, or
-objects with one, as kubectl get and kubectl kustomize print them; - is standard input.
+		Long: `Check configuration files of any version, and report every error with file, line and field. A configuration that this program
+cannot be started with, such as one with mode ipvs, is invalid.
+` + fileHelp + `
 
-Exits with 0 if all files are valid, and with 1 if one is not.`,
+Exit codes: 0 if all files are valid, 1 if one is not.`,
 		Example: `  kube-proxy config validate --strict /var/lib/kube-proxy/config.conf
   kubectl -n kube-system get configmap kube-proxy -o yaml | kube-proxy config validate - -o json`,
 		Args: usageArgs(cobra.MinimumNArgs(1)),
@@ -33,7 +33,7 @@ Exits with 0 if all files are valid, and with 1 if one is not.`,
 			return validateFiles(cmd, names, strict, output)
 		},
 	}
-	command.Flags().BoolVar(&strict, "strict", false, "Let warnings count as errors.")
+	command.Flags().BoolVar(&strict, "strict", false, "Let warnings fail.")
 	check = outputFlag(command, &output, outputText, outputJSON, outputYAML)
 	return command
 }

@@ -5,7 +5,7 @@ package app
 import (
 	"os"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cpus"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
@@ -15,10 +15,10 @@ const maxCounterBytes = 64 << 20
 
 // limits returns the limits of the nftables mode. In iptables mode every rule counts.
 func (l *counterLevel) limits() backend.CounterLimits {
-	limits := backend.CounterLimits{Size: nft.CounterSize(cpus.Possible(os.DirFS("/sys"))), Limit: maxCounterBytes}
+	limits := backend.CounterLimits{Most: nft.MaxCounters(maxCounterBytes, host.PossibleCPUs(os.DirFS("/sys")))}
 	for _, level := range l.levels() {
 		if level.String() == string(*l) {
-			limits.Counting, limits.Limit = level, 0
+			limits = backend.CounterLimits{Counting: level}
 		}
 	}
 	return limits

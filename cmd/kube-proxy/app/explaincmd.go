@@ -38,18 +38,19 @@ func newExplainCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "explain IP:PORT[/PROTOCOL]|[NAMESPACE/]NAME[:PORT] [--from POD|IP|node|external]",
 		Short: "Explain where a connection goes, step by step",
-		Long: `Explains what happens to a new connection: which Service has the destination address, the traffic policy, the endpoints that it
-may be sent to, whether its source address is replaced, and why. The answer is computed from the plan of the proxy; nothing is
-sent. With --try, connections are sent from this node, and the results are compared with the explanation.
+		Long: `Explain what happens to a new connection: which Service has the destination address, the traffic policy, the possible endpoints,
+whether the source address is replaced, and why. This is computed from the proxy's plan; --try also sends connections from this
+node, and compares.
 
 --from is an IP address, a pod as NAMESPACE/POD (found through the API server, as kubectl does; kubectl exec in a kube-proxy pod
 has no right to read pods: give the pod's IP address there), node, or external: a client outside the cluster. The destination,
 which may also be --to, is an address with a port, or a Service: then the address is its cluster IP, or for external clients a
-load balancer IP, an external IP or a node port. PROTOCOL is tcp, udp or sctp.
+load balancer IP, an external IP or a node port. A port may be missing if there is one only. DNS names of Services (NAME.NAMESPACE.svc)
+and URLs work, too. PROTOCOL is tcp, udp or sctp.
 ` + readerHelp + `
 
-Exits with 0 if the connection is sent to an endpoint, with 3 if it is rejected or dropped, with 4 if the proxy leaves it
-alone, with 5 if --try had another result than explained or an endpoint did not answer, and with 1 or 2 if there is no answer.`,
+Exit codes: 0 if the connection is sent to an endpoint, 3 if it is rejected or dropped, 4 if the proxy leaves it alone, 5 if --try had
+another result than explained or an endpoint did not answer, 1 or 2 if there is no answer.`,
 		Example: `  kube-proxy explain 10.96.0.10:80 --from 10.244.1.3
   kube-proxy explain default/web:http --from external
   kube-proxy explain web -n default --try 20`,
@@ -68,10 +69,10 @@ alone, with 5 if --try had another result than explained or an endpoint did not 
 	}
 	opts.addFlags(command)
 	opts.addNamespace(command)
-	command.Flags().StringVar(&opts.connection.From, "from", "node", "`source` of the connection.")
-	command.Flags().StringVar(&opts.connection.To, "to", "", "`destination` of the connection.")
-	command.Flags().StringVar(&opts.connection.Interface, "interface", "", "`name` of the node's interface that the connection arrives on, if the proxy detects local traffic by it.")
-	command.Flags().IntVar(&opts.try, "try", 0, "`number` of connections to send from this node, at most 1000.")
+	command.Flags().StringVar(&opts.connection.From, "from", "node", "The `source`.")
+	command.Flags().StringVar(&opts.connection.To, "to", "", "The `destination`, in place of the argument.")
+	command.Flags().StringVar(&opts.connection.Interface, "interface", "", "Interface `name` that the connection arrives on, if the proxy detects local traffic by it.")
+	command.Flags().IntVar(&opts.try, "try", 0, "Send this `number` of connections from this node, at most 1000.")
 	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
 	_ = command.RegisterFlagCompletionFunc("to", opts.completeServices)
 	return command
@@ -86,8 +87,6 @@ func (o *explainOptions) check() error {
 		return usageError{fmt.Errorf("--try %d is not between 0 and %d", o.try, maxTries)}
 	case o.try > 0 && (o.connection.From != "node" || !o.running()):
 		return usageError{fmt.Errorf("--try sends connections from this node: it needs --from node and a running proxy")}
-	case o.try > 0 && o.output != outputText:
-		return usageError{fmt.Errorf("--try prints text: leave out --output %s", o.output)}
 	}
 	return o.checkOutput()
 }
@@ -105,19 +104,19 @@ func (o *explainOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if err := o.print(cmd, explanation); err != nil {
-		return err
-	}
 	if o.try > 0 {
-		if err := tryConnections(cmd, reader, explanation, o.try); err != nil {
+		if explanation.Trial, err = inspect.Try(cmd.Context(), reader, explanation, o.try); err != nil {
 			return err
 		}
+	}
+	if err := o.print(cmd, explanation); err != nil {
+		return err
 	}
 	family := cluster.IPv4
 	if strings.HasPrefix(explanation.To, "[") {
 		family = cluster.IPv6
 	}
-	return cmp.Or(failing(cmd.Context(), reader, family.String()), verdictCode(explanation))
+	return cmp.Or(failing(cmd, reader, family.String()), codeOf(explanation))
 }
 
 // print prints an explanation in the chosen format.
@@ -128,27 +127,14 @@ func (o *explainOptions) print(cmd *cobra.Command, e *v1alpha1.Explanation) erro
 	return printer(cmd).PrintExplanation(cmd.OutOrStdout(), e)
 }
 
-// tryConnections sends n connections and prints their results.
-func tryConnections(cmd *cobra.Command, reader inspect.Reader, e *v1alpha1.Explanation, n int) error {
-	trial, err := inspect.Try(cmd.Context(), reader, e, n)
-	if err != nil {
-		return err
-	}
-	if _, err := fmt.Fprint(cmd.OutOrStdout(), trial); err != nil {
-		return err
-	}
-	if !trial.Succeeds() {
+// codeOf ends the command with the exit code of a trial or a verdict.
+func codeOf(e *v1alpha1.Explanation) error {
+	switch {
+	case e.Trial != nil && !e.Trial.Succeeds:
 		return exitCode{exitDisagree, nil}
-	}
-	return nil
-}
-
-// verdictCode ends the command with the exit code of a verdict.
-func verdictCode(e *v1alpha1.Explanation) error {
-	switch e.Verdict {
-	case v1alpha1.VerdictBalance:
+	case e.Verdict == v1alpha1.VerdictBalance:
 		return nil
-	case v1alpha1.VerdictPass:
+	case e.Verdict == v1alpha1.VerdictPass:
 		return exitCode{exitNotOurs, nil}
 	default:
 		return exitCode{exitRefused, nil}

@@ -49,17 +49,17 @@ func (o *options) flagSets() cliflag.NamedFlagSets {
 }
 
 func (o *options) addFileFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.configFile, "config", "", "`file` to read the configuration from, in version v1alpha2 or v1alpha1.")
-	fs.StringVar(&o.writeConfigTo, "write-config-to", "", "`file` to write the whole configuration to, in version v1alpha2 with every default spelled out; then exit.")
+	fs.StringVar(&o.configFile, "config", "", "Configuration `file`, in version v1alpha2 or v1alpha1.")
+	fs.StringVar(&o.writeConfigTo, "write-config-to", "", "Write the configuration with every default to this `file`, in version v1alpha2, then exit.")
 	fs.Var(cliflag.NewMapStringBool(&o.flags.FeatureGates), "feature-gates",
 		"Comma-separated list of name=true|false that turns features on and off; \"kube-proxy config feature-gates\" describes them.\n"+gateLines())
 }
 
 func (o *options) addRunFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.cleanup, "cleanup", false, "Remove all rules of every mode from this node, then exit.")
-	fs.BoolVar(&o.initOnly, "init-only", false, "Do everything that requires privileges, then exit. The proxy itself then only requires CAP_NET_ADMIN.")
-	fs.StringVar(&o.manifests, "manifests", "", "`directory` of manifests to serve instead of the objects of an API server (standalone mode).")
-	fs.BoolVar(&o.relistGuard, "relist-guard", true, "Hold back a new list from the API server that would remove more than 90 % of at least 100 known endpoints, until the API server repeats it.")
+	fs.BoolVar(&o.initOnly, "init-only", false, "Do everything that requires privileges, then exit. The proxy then only requires CAP_NET_ADMIN.")
+	fs.StringVar(&o.manifests, "manifests", "", "Serve a `directory` of manifests, not the objects of an API server (standalone mode).")
+	fs.BoolVar(&o.relistGuard, "relist-guard", true, "Hold back a list that would remove more than 90 % of at least 100 endpoints, until the API server repeats it.")
 	fs.Int32Var(o.flags.OOMScoreAdj, "oom-score-adj", *o.flags.OOMScoreAdj, "oom_score_adj of this process, from -1000 to 1000.")
 	fs.DurationVar(&o.flags.ConfigSyncPeriod.Duration, "config-sync-period", o.flags.ConfigSyncPeriod.Duration, "No effect. Greater than 0.")
 	for _, name := range []string{"boot-id-file", "machine-id-file"} {
@@ -69,7 +69,7 @@ func (o *options) addRunFlags(fs *pflag.FlagSet) {
 
 func (o *options) addClientFlags(fs *pflag.FlagSet) {
 	client := &o.flags.ClientConnection
-	fs.StringVar(&client.Kubeconfig, "kubeconfig", client.Kubeconfig, "kubeconfig `file`. Without it and without --master, the pod's service account is used.")
+	fs.StringVar(&client.Kubeconfig, "kubeconfig", client.Kubeconfig, "Kubeconfig `file`. Without it and without --master, the pod's service account is used.")
 	fs.StringVar(&o.master, "master", "", "`URL` of the API server. Overrides the kubeconfig.")
 	fs.StringVar(&client.ContentType, "kube-api-content-type", client.ContentType, "Media type in which Events are sent to the API server.")
 	fs.Float32Var(&client.QPS, "kube-api-qps", client.QPS, "Requests a second to the API server, on average.")
@@ -80,13 +80,13 @@ func (o *options) addClientFlags(fs *pflag.FlagSet) {
 const hostnameFlag = "hostname-override"
 
 func (o *options) addNodeFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.flags.HostnameOverride, hostnameFlag, o.flags.HostnameOverride, "`name` of this node; empty means the host name. Overrides the configuration file.")
+	fs.StringVar(&o.flags.HostnameOverride, hostnameFlag, o.flags.HostnameOverride, "Node `name`; empty means the host name. Overrides the configuration file.")
 	fs.StringVar(&o.flags.BindAddress, "bind-address", o.flags.BindAddress, "`IP` that replaces the primary IP of this node; 0.0.0.0 and :: have no effect. No socket is bound to it.")
 }
 
 func (o *options) addModeFlags(fs *pflag.FlagSet) {
 	ipt := &o.flags.IPTables
-	fs.StringVar((*string)(&o.flags.Mode), "proxy-mode", string(o.flags.Mode), "`mode` of programming the kernel: iptables or nftables on Linux, kernelspace on Windows. Empty means iptables on Linux.")
+	fs.StringVar((*string)(&o.flags.Mode), "proxy-mode", string(o.flags.Mode), "Proxy `mode`: iptables or nftables. Empty means iptables.")
 	fs.Int32Var(ipt.MasqueradeBit, "iptables-masquerade-bit", *ipt.MasqueradeBit, "Bit of the packet mark, 0 to 31, that asks for masquerading, in iptables mode.")
 	fs.BoolVar(&ipt.MasqueradeAll, "masquerade-all", ipt.MasqueradeAll, "Masquerade all traffic to cluster IPs.")
 	fs.BoolVar(ipt.LocalhostNodePorts, "iptables-localhost-nodeports", *ipt.LocalhostNodePorts, "Accept NodePort traffic to 127.0.0.1 in iptables mode.")
@@ -106,8 +106,8 @@ func (o *options) addServerFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.flags.HealthzBindAddress, "healthz-bind-address", o.flags.HealthzBindAddress, "`IP:port` of the health check server; empty switches it off.")
 	fs.StringVar(&o.flags.MetricsBindAddress, "metrics-bind-address", o.flags.MetricsBindAddress, "`IP:port` of the metrics server; empty means the default.")
 	fs.BoolVar(&o.flags.BindAddressHardFail, "bind-address-hard-fail", o.flags.BindAddressHardFail, "End the process when one of these addresses cannot be bound.")
-	fs.Var(&o.connections, "connection-metrics", "Expose metrics of new connections, as the kernel counts them: none, service (for each port of a Service), or endpoint (for each endpoint too, which may be many times as many).")
-	fs.Var(&o.counters, "connection-counters", "Connections that the kernel counts in nftables mode: endpoint (of each endpoint of a Service), service (of each address of a Service), none, or auto, which is as much of that as 64 MiB of counters in each family allow.")
+	fs.Var(&o.connections, "connection-metrics", "Metrics of new connections: none, service (a series for each port of a Service), or endpoint (also one for each endpoint).")
+	fs.Var(&o.counters, "connection-counters", "What the kernel counts in nftables mode: endpoint (connections to each endpoint and address of a Service), service (to each address), none, or auto, as much as 64 MiB of counters in each family allow.")
 	fs.BoolVar(&o.flags.EnableProfiling, "profiling", o.flags.EnableProfiling, "Serve /debug/pprof on the metrics server.")
 	fs.StringVar(&o.flags.ShowHiddenMetricsForVersion, "show-hidden-metrics-for-version", o.flags.ShowHiddenMetricsForVersion, "Show again the metrics hidden in this `version`, which must be the previous minor one.")
 	fs.Int32Var(&o.flags.HealthzPort, "healthz-port", o.flags.HealthzPort, "Port of the health check server; 0 switches it off.")

@@ -296,7 +296,7 @@ func TestGatesAgree(t *testing.T) {
 		for where, text := range map[string]struct{ in, want string }{
 			"--help":               {help.String(), gate.Name + "=true|false (" + gate.Stage + ", default "},
 			"feature-gates":        {listed, gate.End},
-			"docs":                 {string(reference), fmt.Sprintf("| %s | %s | %t | %s | %s |", gate.Name, gate.Stage, gate.Default, gate.End, gate.Effect)},
+			"docs":                 {string(reference), fmt.Sprintf("| %s | %s | %t | %s |", gate.Name, gate.Stage, gate.Default, gate.Effect)},
 			"/flagz":               {"," + page + ",", "," + inForce + ","},
 			"help has the default": {help.String(), gate.String()},
 		} {

@@ -120,6 +120,9 @@ func TestKernelFollowConfig(t *testing.T) {
 	if status := logged(lines, "Serving")["status"]; status != "http://127.0.0.1:10249/" {
 		t.Errorf("the status page is said to be at %v", status)
 	}
+	if node := logged(lines, "Node addresses"); node["addresses"] == nil || node["nodePortAddresses"] == nil {
+		t.Errorf("the line with the node's addresses is %v", node)
+	}
 	if synced := logged(lines, "Synced"); synced["results"] != nil || synced["elementsWritten"] == nil {
 		t.Errorf("the line of a sync is %v", synced)
 	}

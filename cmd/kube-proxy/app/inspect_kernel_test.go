@@ -136,7 +136,7 @@ func (w *trial) inspect(mode string) {
 	w.prints(4, []string{"left alone: it is not for a Service"}, "explain", "--from", "external", "--to", "192.0.2.77:80")
 	w.prints(1, []string{"error: ::ffff:10.96.0.20 is an IPv4-mapped IPv6 address", "ask for 10.96.0.20:80"}, "explain", "--to", "[::ffff:10.96.0.20]:80")
 	w.prints(2, []string{"the destination is missing"}, "explain")
-	w.prints(2, []string{"--try prints text"}, "explain", "--to", "default/shop", "--try", "1", "-o", "json")
+	w.prints(0, []string{`"succeeds": true`, `"connections": 1`}, "explain", "--to", "default/shop", "--try", "1", "-o", "json")
 	w.guarded(mode)
 }
 

@@ -3,8 +3,14 @@
 package app
 
 import (
+	"context"
+	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
@@ -85,4 +91,95 @@ func TestKernelLocalhostNodePortsRouted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// onNodePort returns a Service with a TCP node port, and its endpoints in both families.
+func onNodePort(name string, port uint16, affinity string, endpoints ...*netns.Host) string {
+	text := fmt.Sprintf(`apiVersion: v1
+kind: Service
+metadata: {name: %s, namespace: default}
+spec:
+  type: NodePort
+  sessionAffinity: %s
+  ipFamilyPolicy: RequireDualStack
+  ipFamilies: [IPv4, IPv6]
+  clusterIPs: [10.96.1.%[3]d, "fd00:10:96::1:%[3]d"]
+  ports: [{port: 9000, nodePort: %[4]d}]
+`, name, affinity, port%100, port)
+	for _, family := range netns.Families() {
+		var addrs []string
+		for _, host := range endpoints {
+			addrs = append(addrs, fmt.Sprintf("{addresses: [%q], nodeName: node%c}", host.Addr(family), host.Name[len("pod")]))
+		}
+		text += fmt.Sprintf(`---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: %[1]s-%[2]d, namespace: default, labels: {kubernetes.io/service-name: %[1]s}}
+addressType: %[3]s
+ports: [{name: "", port: 8080}]
+endpoints: [%[4]s]
+`, name, int(family), family, strings.Join(addrs, ", "))
+	}
+	return text
+}
+
+// TestKernelLocalhostNodePortsSpecs checks what Kubernetes' specs [Feature:LocalhostNodePorts] of 1.37 check, in both modes: TCP
+// connections of the node to a node port on localhost reach endpoints on this and on another node, one endpoint only with session
+// affinity, and one that is only on another node, as a registry of images may be.
+func TestKernelLocalhostNodePortsSpecs(t *testing.T) {
+	w := newTrial(t)
+	near, far := w.lab.Node1.Pods, w.lab.Node2.Pods
+	for _, host := range []*netns.Host{near[0], near[1], far[1]} {
+		w.serve(host, netns.TCP, 8080)
+	}
+	objects := strings.Join([]string{
+		onNodePort("spread", 30081, "None", near[0], far[0]),
+		onNodePort("sticky", 30082, "ClientIP", near[0], near[1], far[0]),
+		onNodePort("registry", 30083, "None", far[1]),
+	}, "---\n")
+	if err := os.WriteFile(filepath.Join(w.dir, "web.yaml"), []byte(objects), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		mode      config.ProxyMode
+		flags     []string
+		addresses []string // iptables mode never serves ::1
+	}{
+		{config.ProxyModeNFTables, []string{"--feature-gates=KubeProxyNFTablesLocalhostNodePorts=true", "--nodeport-addresses=localhost"}, []string{"127.0.0.1", "::1"}},
+		{config.ProxyModeIPTables, nil, []string{"127.0.0.1"}},
+	} {
+		t.Run(string(test.mode), func(t *testing.T) {
+			w := &trial{T: t, lab: w.lab, program: w.program, dir: w.dir}
+			w.proxy(test.mode, test.flags...)
+			for _, loopback := range test.addresses {
+				for port, want := range map[uint16][]string{30081: {near[0].Name, far[0].Name}, 30082: nil, 30083: {far[1].Name}} {
+					probe := netns.Probe{From: w.lab.Node1.Host, To: netip.AddrPortFrom(netip.MustParseAddr(loopback), port)}
+					got, sticky := w.spread(probe), want == nil
+					if sticky && len(got) != 1 || !sticky && !slices.Equal(got, want) {
+						t.Errorf("%s: answered by %v, want %v (a single one with session affinity: %t)", probe, got, want, sticky)
+					}
+				}
+			}
+		})
+	}
+}
+
+// spread sends a probe again and again, from when it is answered for the first time, and returns the endpoints that answer.
+func (w *trial) spread(probe netns.Probe) []string {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), patience)
+	defer cancel()
+	if _, _, err := probe.Until(ctx, func(a netns.Answer) bool { return a.Verdict == netns.Answered }); err != nil {
+		w.Fatal(err)
+	}
+	tally := probe.Spread(64)
+	if tally.Failed() > 0 {
+		w.Errorf("%s: %s; the first failure: %s", probe, tally, tally.Failures[0])
+	}
+	var names []string
+	for name := range tally.Endpoints {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
 }

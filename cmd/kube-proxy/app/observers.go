@@ -11,7 +11,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netlock"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/health"
@@ -63,7 +63,7 @@ func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checke
 	watcher := takeover.New(takeover.Config{
 		Mode: string(p.cfg.EffectiveMode()), Others: rivalModes(p.others), Seen: measured.OtherProxySeen,
 		Families:  slices.Concat(p.families.All, p.leftOut), // a family that was left out keeps its rules of other modes
-		Processes: func() ([]int, error) { return netlock.Processes("kube-proxy") }, Logger: logger,
+		Processes: func() ([]int, error) { return host.Processes("kube-proxy") }, Logger: logger,
 	})
 	all := []proxy.Observer{
 		checker,

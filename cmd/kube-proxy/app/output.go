@@ -24,7 +24,7 @@ const (
 
 // outputFlag adds --output with the formats of a command, the default first. It returns a check of its value.
 func outputFlag(command *cobra.Command, output *string, formats ...string) (check func() error) {
-	command.Flags().StringVarP(output, "output", "o", formats[0], "`format`: "+strings.Join(formats, ", ")+".")
+	command.Flags().StringVarP(output, "output", "o", formats[0], "Output `format`: "+strings.Join(formats, ", ")+".")
 	_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 	return func() error { return checkOneOf("output", formats, *output) }
 }
@@ -50,7 +50,7 @@ func newVersionCommand() *cobra.Command {
 	var output string
 	var check func() error
 	command := &cobra.Command{
-		Use:   "version [-o json|yaml]",
+		Use:   "version",
 		Short: "Print the version of kube-proxy",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

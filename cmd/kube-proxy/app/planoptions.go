@@ -26,6 +26,8 @@ func planOptions(cfg *config.KubeProxyConfiguration, gates features.Gates) (*pla
 		MasqueradeAll:    cfg.Linux.MasqueradeAll,
 		Limits:           plan.Limits(cfg.ServiceLimits()),
 		ServeExternalIPs: gates.AllowServiceExternalIPs,
+
+		KeepTerminatingUDPFlows: gates.KeepTerminatingUDPFlows,
 	}
 	switch cfg.LoopbackPolicy(gates.KubeProxyNFTablesLocalhostNodePorts) {
 	case config.LoopbackRouted:

@@ -86,11 +86,11 @@ func TestPlanOptions(t *testing.T) {
 // TestPlanSwitches passes boolean flags to the plan.
 func TestPlanSwitches(t *testing.T) {
 	for _, on := range []bool{false, true} {
-		options, err := planOptions(configOf(t, fmt.Sprint("--masquerade-all=", on)), features.Gates{AllowServiceExternalIPs: on})
+		options, err := planOptions(configOf(t, fmt.Sprint("--masquerade-all=", on)), features.Gates{AllowServiceExternalIPs: on, KeepTerminatingUDPFlows: on})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if options.MasqueradeAll != on || options.ServeExternalIPs != on {
+		if options.MasqueradeAll != on || options.ServeExternalIPs != on || options.KeepTerminatingUDPFlows != on {
 			t.Errorf("%v: %+v", on, options)
 		}
 	}

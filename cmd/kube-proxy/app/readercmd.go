@@ -40,24 +40,30 @@ type readerOptions struct {
 
 // readerHelp is a part of the help of each command with readerOptions.
 const readerHelp = `
-It asks the proxy that runs on this node, by its metrics address. Where none runs, --manifests or --kubeconfig shows what a
-proxy on the Node --node would do with the objects of files or of a cluster, configured by --config.`
+It asks the proxy that runs on this node. Where none runs, --manifests or --kubeconfig shows what a proxy on the Node --node
+would do with the objects of files or of a cluster, configured by --config.`
+
+// The usages of flags that several commands have.
+const (
+	serverUsage  = "Metrics `address` of the running proxy, HOST:PORT."
+	contextUsage = "Context `name` of the kubeconfig."
+)
 
 // addFlags adds the flags to a command.
 func (o *readerOptions) addFlags(command *cobra.Command) {
 	flags := command.Flags()
-	flags.StringVar(&o.server, "server", inspect.DefaultServer, "metrics `address` of the running proxy, HOST:PORT.")
-	flags.DurationVar(&o.timeout, "request-timeout", inspect.DefaultTimeout, "`time` after which the running proxy is taken not to answer.")
-	flags.StringVar(&o.manifests, "manifests", "", "`directory` of manifests to read, in place of a running proxy.")
-	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `file` of a cluster to read, in place of a running proxy.")
-	flags.StringVar(&o.context, "context", "", "`name` of the kubeconfig's context to use.")
-	flags.StringVar(&o.node, "node", "", "`name` of the Node, with --manifests or --kubeconfig. By default this host's.")
-	flags.StringVar(&o.configFile, "config", "", "configuration `file` of the proxy, with --manifests or --kubeconfig. By default the flags' defaults.")
+	flags.StringVar(&o.server, "server", inspect.DefaultServer, serverUsage)
+	flags.DurationVar(&o.timeout, "request-timeout", inspect.DefaultTimeout, "Maximum `time` to wait for the running proxy.")
+	flags.StringVar(&o.manifests, "manifests", "", "Read a `directory` of manifests, not a running proxy.")
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Read the cluster of a kubeconfig `file`, not a running proxy.")
+	flags.StringVar(&o.context, "context", "", contextUsage)
+	flags.StringVar(&o.node, "node", "", "Node `name`, with --manifests or --kubeconfig. Default: this host's.")
+	flags.StringVar(&o.configFile, "config", "", "Configuration `file` of the proxy, with --manifests or --kubeconfig.")
 }
 
 // addNamespace adds the flag with the namespace of Services that are named without one.
 func (o *readerOptions) addNamespace(command *cobra.Command) {
-	command.Flags().StringVarP(&o.namespace, "namespace", "n", metav1.NamespaceDefault, "`namespace` of Services that are named without one.")
+	command.Flags().StringVarP(&o.namespace, "namespace", "n", metav1.NamespaceDefault, "Service `namespace`, unless the name has one.")
 	_ = command.RegisterFlagCompletionFunc("namespace", o.completeNamespaces)
 }
 
@@ -119,12 +125,14 @@ func (o *readerOptions) open(cmd *cobra.Command) (inspect.Reader, error) {
 	return o.load(cmd)
 }
 
-// failing returns an error if the last sync failed in a family, or in any if family is empty.
-func failing(ctx context.Context, from inspect.Reader, family string) error {
-	info, err := from.Info(ctx)
+// failing warns of what is wrong with the proxy as a whole, and returns an error if the last sync failed in a family, or in any if family
+// is empty.
+func failing(cmd *cobra.Command, from inspect.Reader, family string) error {
+	info, err := from.Info(cmd.Context())
 	if err != nil {
 		return err
 	}
+	inspect.PrintProblems(cmd.ErrOrStderr(), info)
 	return inspect.Failing(info, family)
 }
 

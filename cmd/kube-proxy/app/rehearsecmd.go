@@ -11,7 +11,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/check"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/scratch"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -39,7 +39,7 @@ func newRehearseCommand() *cobra.Command {
 }
 
 func (o *rehearseOptions) run(cmd *cobra.Command) error {
-	here, err := scratch.Own()
+	here, err := host.NetworkNamespace()
 	if err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (o *rehearseOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if o.outside == "" || string(here) == o.outside || slices.ContainsFunc(links, connects) {
+	if o.outside == "" || here == o.outside || slices.ContainsFunc(links, connects) {
 		return usageError{errors.New("it would write rules in the network namespace of the node; run kube-proxy check --pre")}
 	}
 	cfg := defaultConfig()

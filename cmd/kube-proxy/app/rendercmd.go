@@ -27,27 +27,23 @@ func newRenderCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "render [--mode MODE] [--diff]",
 		Short: "Print the rules that the kernel should have, or what differs",
-		Long: `Prints the rules that the proxy makes of its plan, as nft -f or iptables-restore --noflush loads them. They are computed, not
-read from the kernel; counters and the clients of session affinity, which the kernel writes, are missing.
+		Long: `Print the rules that the kernel should have, as nft -f or iptables-restore --noflush loads them, without what the kernel writes:
+counters, and the clients of session affinity.
 
---diff compares them with the kernel's rules, and lists the chains, sets and maps that differ: + is missing in the kernel, - is
-only there. It needs nft to list the rules of nftables chains. It changes nothing. Of a running proxy it lists what other programs
-changed and the proxy repaired, too, as kube-proxy drift does.
-Without a running proxy it needs the right to read the kernel's rules (CAP_NET_ADMIN).
+--diff lists the chains, sets and maps that differ from the kernel's: + is missing in the kernel, - is only there. It needs nft to
+read nftables chains, and CAP_NET_ADMIN if no proxy runs. Of a running proxy it adds what "kube-proxy drift" lists.
 
---mode renders for another proxy mode. A running proxy plans with the defaults of its own mode, such as those of
-nodePortAddresses.
+--mode renders for another proxy mode; a running proxy keeps the defaults of its own, such as those of nodePortAddresses.
 ` + readerHelp + `
 
-Exits with 0, with 3 if --diff finds a difference, and with 1 or 2 if there is no answer.`,
-		Example: `  kube-proxy render
-  kube-proxy render --diff
+Exit codes: 0, 3 if --diff finds a difference, 1 or 2 if there is no answer.`,
+		Example: `  kube-proxy render --diff
   kube-proxy render --mode nftables --manifests examples --node node1`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return opts.run(cmd) },
 	}
 	opts.addFlags(command)
-	command.Flags().StringVar(&opts.mode, "mode", "", "proxy `mode` of the rules: "+strings.Join(servedModes(), ", ")+". By default the proxy's own.")
+	command.Flags().StringVar(&opts.mode, "mode", "", "Proxy `mode`: "+strings.Join(servedModes(), ", ")+". Default: the proxy's own.")
 	_ = command.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions(servedModes(), cobra.ShellCompDirectiveNoFileComp))
 	command.Flags().BoolVar(&opts.compare, "diff", false, "Compare the rules with the kernel's.")
 	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
@@ -116,16 +112,12 @@ func newDriftCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "drift",
 		Short: "Show which rules other programs changed, and the proxy repaired",
-		Long: `Lists the last 100 times that the proxy found its rules changed by another program: when, which chains, sets or elements
-differed, and the program that wrote them where the kernel reports it. The proxy repairs them at once; kube-proxy render --diff shows
-what differs now, too.
-
-It asks the proxy that runs on this node, by its metrics address.`,
-		Example: "  kube-proxy drift\n  kube-proxy drift -o json",
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return opts.runDrift(cmd) },
+		Long: `List the last 100 times that another program changed the rules of the proxy that runs on this node: when, which chains, sets or
+elements, and the program, if the kernel reports it. The proxy repairs them; "kube-proxy render --diff" also shows what differs now.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return opts.runDrift(cmd) },
 	}
-	command.Flags().StringVar(&opts.server, "server", inspect.DefaultServer, "metrics `address` of the running proxy, HOST:PORT.")
+	command.Flags().StringVar(&opts.server, "server", inspect.DefaultServer, serverUsage)
 	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
 	return command
 }
@@ -148,5 +140,5 @@ func (o *renderOptions) runDrift(cmd *cobra.Command) error {
 	} else {
 		err = printer(cmd).PrintRepairs(cmd.OutOrStdout(), repairs)
 	}
-	return cmp.Or(err, failing(cmd.Context(), reader, ""))
+	return cmp.Or(err, failing(cmd, reader, ""))
 }

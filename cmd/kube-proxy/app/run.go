@@ -18,8 +18,8 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	conntracktable "github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cpus"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cputime"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netlock"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/tcpuser"
@@ -86,7 +86,7 @@ func newProcess(ctx context.Context, cfg *config.KubeProxyConfiguration, opts ru
 	p.families = backend.Families{
 		All: p.wanted, Required: cfg.IPFamilyPolicy == config.IPFamilyPolicyRequireDualStack, FirstRequired: p.given,
 	}
-	p.tuner = tuning.New(sysctl.Kernel{}, conntrackSettings(&cfg.Linux.Conntrack).Settings(cpus.Online(os.DirFS("/sys"))))
+	p.tuner = tuning.New(sysctl.Kernel{}, conntrackSettings(&cfg.Linux.Conntrack).Settings(host.OnlineCPUs(os.DirFS("/sys"))))
 	return p, p.checkFamilies(ctx)
 }
 
@@ -141,9 +141,10 @@ func (p *process) run(ctx context.Context) (err error) {
 
 	counter := backend.NewSharedCounter(rules.Counters().Connections)
 	var watch *node.Watch
-	shown := p.view(counter, func() []string { return watch.WaitingFor() }, started)
+	var in *inputs
+	shown := p.view(counter, func() []string { return watch.WaitingFor() }, func() []string { return in.invalid() }, started)
 	measured := p.metrics(rules, counter, shown, started)
-	in, err := openInputs(ctx, p.cfg, p.name, p.opts, apiserver.Options{OnHeld: func(apiserver.Held) { measured.RelistHeld() }, OnFailure: measured.WatchFailing})
+	in, err = openInputs(ctx, p.cfg, p.name, p.opts, apiserver.Options{OnHeld: func(apiserver.Held) { measured.RelistHeld() }, OnFailure: measured.WatchFailing})
 	if err != nil {
 		return err
 	}

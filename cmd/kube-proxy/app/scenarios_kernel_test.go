@@ -4,9 +4,7 @@ package app
 
 import (
 	"net/netip"
-	"os"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
@@ -40,7 +38,7 @@ func scenarios() []scenario {
 // TestKernelTroubleshooting sends the packet of each section of docs/troubleshooting.md that has objects. The commands in
 // it, which name the cause, are run by TestDocsTroubleshooting.
 func TestKernelTroubleshooting(t *testing.T) {
-	objects := objectsOfSections(t, "../../../docs/troubleshooting.md")
+	objects := troubleshootingObjects(t)
 	w := newTrial(t)
 	w.serve(w.lab.Node1.Pods[0], netns.TCP, 8080)
 	w.proxy(config.ProxyModeNFTables, "--cluster-cidr=10.244.0.0/16")
@@ -49,7 +47,7 @@ func TestKernelTroubleshooting(t *testing.T) {
 			w := *w
 			w.T = t
 			if objects[s.section] == "" {
-				t.Fatal("docs/troubleshooting.md has no such section with objects")
+				t.Fatal("the section has no objects")
 			}
 			w.programs(objects[s.section])
 			from, err := w.lab.Host(s.from)
@@ -64,30 +62,6 @@ func TestKernelTroubleshooting(t *testing.T) {
 		})
 	}
 	for section := range objects {
-		t.Errorf("docs/troubleshooting.md: no packet is sent for the objects of the section %q", section)
+		t.Errorf("no packet is sent for the objects of the section %q", section)
 	}
-}
-
-// objectsOfSections returns the objects in each section of a page.
-func objectsOfSections(t *testing.T, page string) map[string]string {
-	t.Helper()
-	text, err := os.ReadFile(page)
-	if err != nil {
-		t.Fatal(err)
-	}
-	objects, section, inside := map[string]string{}, "", false
-	for line := range strings.Lines(string(text)) {
-		title, isTitle := strings.CutPrefix(line, "### ")
-		switch {
-		case inside && line == "```\n":
-			inside = false
-		case inside:
-			objects[section] += line
-		case isTitle:
-			section = strings.TrimSpace(title)
-		case line == "```yaml\n":
-			inside = true
-		}
-	}
-	return objects
 }

@@ -44,34 +44,34 @@ func newServiceCommand() *cobra.Command {
 func newServiceListCommand() *cobra.Command {
 	opts := &serviceOptions{}
 	command := &cobra.Command{
-		Use:     "list [-A | -n NAMESPACE] [--address IP] [-o wide|name|json|yaml] [--watch]",
+		Use:     "list [-A | -n NAMESPACE]",
 		Aliases: []string{"get", "ls"},
 		Short:   "List Services with their endpoints and problems",
-		Long: `Lists Services with their ready and all endpoint addresses, and why connections to some of them fail on this node.
-EndpointSlices whose Service is not served are listed too. --output wide also counts connections, as the kernel does: a
-counter starts at zero again when its rule is replaced, for example when endpoints are added. --watch shows rates, busiest Services first.
+		Long: `List Services with their ready and all endpoint addresses, and why connections to some of them fail on this node; also
+EndpointSlices whose Service is not served. -o wide adds connections, which the kernel counts from 0 again when it gets another rule,
+as when endpoints are added. --watch shows the busiest Services first.
 ` + readerHelp,
 		Example: `  kube-proxy service list -A -o wide
   kube-proxy service list --address 10.96.0.10
-  kubectl -n kube-system exec ds/kube-proxy -- kube-proxy service list -A`,
+  kubectl -n kube-system exec kube-proxy-x7k2p -- kube-proxy service list -A`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return opts.run(cmd, opts.list) },
 	}
 	opts.addFlags(command)
 	opts.addNamespace(command)
-	command.Flags().BoolVar(&opts.noHeaders, "no-headers", false, "Print no line with the names of the columns.")
-	command.Flags().BoolVarP(&opts.all, "all-namespaces", "A", false, "List the Services of all namespaces.")
-	command.Flags().StringVar(&opts.address, "address", "", "IP `address`: list the Services, of any namespace, that have it as their own or as an endpoint's.")
+	command.Flags().BoolVar(&opts.noHeaders, "no-headers", false, "Print no names of columns.")
+	command.Flags().BoolVarP(&opts.all, "all-namespaces", "A", false, "List all namespaces.")
+	command.Flags().StringVar(&opts.address, "address", "", "List the Services, of all namespaces, that have this IP `address`, an endpoint with it, or node ports on it.")
 	return command
 }
 
 func newServiceDescribeCommand() *cobra.Command {
 	opts := &serviceOptions{}
 	command := &cobra.Command{
-		Use:   "describe NAMESPACE/NAME [-o json|yaml] [--watch]",
+		Use:   "describe [NAMESPACE/]NAME",
 		Short: "Show one Service with its endpoints, and why some are left out",
-		Long: `Shows one Service: what happens to connections to each of its addresses, which endpoints they are sent to and why others
-are left out, how many connections the kernel has counted, and when the Service changed and how long that took to program.
+		Long: `Show what happens to connections to each address of a Service, to which endpoints they are sent and why not to others, how many
+the kernel has counted, and how long the last change took to program.
 ` + readerHelp,
 		Example: `  kube-proxy service describe default/web
   kube-proxy service describe web -n default --manifests examples --node node1`,
@@ -93,8 +93,8 @@ are left out, how many connections the kernel has counted, and when the Service 
 // addFlags adds the flags that both commands have.
 func (o *serviceOptions) addFlags(command *cobra.Command) {
 	o.readerOptions.addFlags(command)
-	command.Flags().BoolVarP(&o.watch, "watch", "w", false, "Repeat every --interval, with connections per second.")
-	command.Flags().DurationVar(&o.interval, "interval", 2*time.Second, "`time` between two readings of --watch.")
+	command.Flags().BoolVarP(&o.watch, "watch", "w", false, "Repeat, with connections per second.")
+	command.Flags().DurationVar(&o.interval, "interval", 2*time.Second, "Repeat --watch after this `time`.")
 	o.checkOutput = outputFlag(command, &o.output, outputTable, outputWide, outputName, outputJSON, outputYAML)
 }
 
@@ -136,7 +136,7 @@ func (o *serviceOptions) run(cmd *cobra.Command, show func(round) (*inspect.Coun
 		if _, err := showRound(cmd.Context(), nil); err != nil {
 			return err
 		}
-		return failing(cmd.Context(), from, "")
+		return failing(cmd, from, "")
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

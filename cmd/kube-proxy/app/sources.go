@@ -27,6 +27,8 @@ type inputs struct {
 	recorder proxy.Recorder
 	// unlisted describes what the API server has not listed yet, with a hint; "" without one.
 	unlisted func() (names, hint string)
+	// invalid describes manifests that are not in use.
+	invalid func() []string
 	// publish runs as long as the proxy does.
 	publish part
 }
@@ -37,12 +39,13 @@ func (in *inputs) complete() bool { return source.AllComplete(in.sources) }
 // openInputs creates the sources that the command line requests. watched configures that of the API server, apart from the
 // command line's share.
 func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node string, opts runOptions, watched apiserver.Options) (*inputs, error) {
-	machine := netif.New()
+	machine := netif.Kernel{}
 	in := &inputs{sources: []source.Source{source.NewInterfaces(machine)}}
 	if opts.manifests != "" {
 		in.unlisted = func() (names, hint string) { return "", "" }
-		in.sources = append(in.sources, manifests.New(opts.manifests, node, manifests.Options{
-			Addrs: machine.NodeAddrs, KubeProxyVersion: !opts.gates.DisableNodeKubeProxyVersion}))
+		files := manifests.New(opts.manifests, node, manifests.Options{
+			Addrs: machine.NodeAddrs, KubeProxyVersion: !opts.gates.DisableNodeKubeProxyVersion})
+		in.sources, in.invalid = append(in.sources, files), files.Errors
 		in.recorder = events.Log{Logger: klog.FromContext(ctx)}
 		in.publish = func(ctx context.Context) error { <-ctx.Done(); return nil }
 		return in, nil
@@ -60,7 +63,7 @@ func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node st
 	if err != nil {
 		return nil, err
 	}
-	in.sources, in.unlisted = append(in.sources, api), api.Missing
+	in.sources, in.unlisted, in.invalid = append(in.sources, api), api.Missing, func() []string { return nil }
 	in.recorder, in.publish = published, published.Run
 	return in, nil
 }

@@ -7,7 +7,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -43,7 +43,7 @@ func newThisNode(cfg *config.KubeProxyConfiguration, gates features.Gates, name 
 }
 
 // machineHasIPv6 reports whether this machine has IPv6 besides IPv4.
-func machineHasIPv6() bool { return netif.HasIPv6(os.DirFS("/proc")) }
+func machineHasIPv6() bool { return host.HasIPv6(os.DirFS("/proc")) }
 
 // nodeName is the name of the Node that this proxy runs on.
 func nodeName(override string, hostname func() (string, error)) (string, error) {

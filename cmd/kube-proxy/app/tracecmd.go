@@ -38,27 +38,24 @@ type traceOptions struct {
 func newTraceCommand() *cobra.Command {
 	opts := &traceOptions{}
 	command := &cobra.Command{
-		Use:   "trace [[NAMESPACE/]NAME[:PORT] | ADDRESS[:PORT[/PROTOCOL]]] [--from CIDR] [--new] [--count N] [--duration TIME]",
+		Use:   "trace [[NAMESPACE/]NAME[:PORT] | ADDRESS[:PORT[/PROTOCOL]]] [--from CIDR]",
 		Short: "Show what happens to real packets to a Service or an address",
-		Long: fmt.Sprintf(`Follows real packets through this node's rules, those of kube-proxy and of all other programs: which Service and endpoint a
-packet was sent to, whether its source address was replaced, and whose chain refused it if one did. The packets are those to the
-addresses of a Service, with node ports; to an ADDRESS, or one port there (TCP unless it has /udp or /sctp); or all from --from.
-Answers are not shown.
+		Long: fmt.Sprintf(`Follow real packets through the rules of kube-proxy and all other programs on this node: to which Service and endpoint they were
+sent, whether the source address was replaced, and whose chain refused them. The packets are those to the addresses of a Service,
+with node ports; to an ADDRESS, or one port there (TCP unless it has /udp or /sctp); or all from --from. Answers are not shown.
 
-The kernel reports them (nftables' trace). Of busy Services at most %d packets in a second are followed in each IP family; the
-others pass as always, and nothing is changed about any packet. Only a connection's first packet meets nat chains, where its
-endpoint is chosen; later ones follow that choice. --new leaves the later ones of TCP out.
+The kernel reports them (nftables' trace), of busy Services at most %d packets a second in each IP family; no packet is changed.
+Only a connection's first packet meets the nat chains, which choose its endpoint.
 
-It writes tables named kube-proxy-trace, which the kernel removes when the command ends, in any way. So it needs CAP_NET_ADMIN,
-Linux 5.12 or later, and the network namespace of the node; one trace can run at a time. In iptables mode it works with
-iptables-nft; packets do not show what iptables-legacy does with them.
+It writes tables named kube-proxy-trace, which the kernel removes when the command ends. It needs CAP_NET_ADMIN, Linux 5.12 or
+later, and the network namespace of the node; one trace can run at a time. What iptables-legacy does with packets is not shown.
 `+readerHelp+`
 
-It ends after --count packets, after --duration, or by Ctrl-C. Exits with 0 if all packets arrived, with 3 if one was refused,
-vanished, or could not be followed to its end, with 4 if there was no packet, and with 1 or 2 if there is no answer.`, packets.PerSecond),
+Exit codes: 0 if all packets arrived; 3 if one was refused, vanished, or could not be followed to its end; 4 if there was none;
+1 or 2 if there is no answer.`, packets.PerSecond),
 		Example: `  kube-proxy trace default/web
   kube-proxy trace 10.96.0.10:53/udp --from 10.244.1.0/24 --count 3
-  kubectl -n kube-system exec ds/kube-proxy -- kube-proxy trace default/web -o json`,
+  kubectl -n kube-system exec kube-proxy-x7k2p -- kube-proxy trace default/web -o json`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
@@ -70,11 +67,11 @@ vanished, or could not be followed to its end, with 4 if there was no packet, an
 	}
 	opts.addFlags(command)
 	opts.addNamespace(command)
-	command.Flags().StringVar(&opts.from, "from", "", "`CIDR` or address of the packets' sources. By default all.")
-	command.Flags().BoolVar(&opts.opening, "new", false, "Of TCP, follow only the segments that open a connection.")
-	command.Flags().IntVar(&opts.count, "count", 10, "`number` of packets to follow, at most 1000.")
-	command.Flags().DurationVar(&opts.duration, "duration", 30*time.Second, "`time` to wait for packets, at most 1h.")
-	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON)
+	command.Flags().StringVar(&opts.from, "from", "", "Follow only packets from this `CIDR` or address.")
+	command.Flags().BoolVar(&opts.opening, "new", false, "Of TCP, follow only the packets that open a connection.")
+	command.Flags().IntVar(&opts.count, "count", 10, "End after this `number` of packets, at most 1000.")
+	command.Flags().DurationVar(&opts.duration, "duration", 30*time.Second, "End after this `time`, at most 1h.")
+	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
 	return command
 }
 
@@ -136,6 +133,9 @@ func (o *traceOptions) run(cmd *cobra.Command) error {
 func (o *traceOptions) show(cmd *cobra.Command) func(*v1alpha1.PacketTrace) error {
 	style := printer(cmd)
 	return func(p *v1alpha1.PacketTrace) error {
+		if o.output == outputYAML {
+			fmt.Fprintln(cmd.OutOrStdout(), "---")
+		}
 		if o.output != outputText {
 			return printObject(cmd.OutOrStdout(), o.output, p)
 		}

@@ -15,7 +15,7 @@ func openTracer(ctx context.Context, f trace.Filter) (trace.Tracer, error) { ret
 
 // whyNotForwarded returns why the kernel does not send a packet on; "" if that is not known.
 func whyNotForwarded(h *trace.Headers) string {
-	return netif.New().WhyNotForwarded(h.Source.Addr(), h.Destination.Addr(), h.In, h.Mark)
+	return netif.Kernel{}.WhyNotForwarded(h.Source.Addr(), h.Destination.Addr(), h.In, h.Mark)
 }
 
 // traceable returns an error if the kernel cannot report what the rules of a proxy mode do. An empty mode is not known: then it is

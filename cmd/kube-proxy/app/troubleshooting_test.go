@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
 )
 
 var update = flag.Bool("update", false, "rewrite docs/troubleshooting.md and docs/commands.md")
@@ -22,40 +23,53 @@ spec: {podCIDRs: [10.244.1.0/24]}
 status: {addresses: [{type: InternalIP, address: 172.18.0.11}]}
 `
 
-// TestDocsTroubleshooting runs every command of docs/troubleshooting.md with the objects above it, and compares the output.
+// troubleshootingObjects returns the objects of each section of docs/troubleshooting.md, by its title.
+func troubleshootingObjects(t *testing.T) map[string]string {
+	t.Helper()
+	archive, err := txtar.ParseFile("testdata/troubleshooting.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects := map[string]string{}
+	for _, file := range archive.Files {
+		objects[file.Name] = string(file.Data)
+	}
+	return objects
+}
+
+// TestDocsTroubleshooting runs every command of docs/troubleshooting.md with the objects of its section, and compares the output.
 func TestDocsTroubleshooting(t *testing.T) {
 	const doc = "../../../docs/troubleshooting.md"
 	before, err := os.ReadFile(doc)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := t.TempDir()
+	dir, objects, shown := t.TempDir(), troubleshootingObjects(t), map[string]bool{}
 	mustWrite(filepath.Join(dir, "node.yaml"), troubleshootingNode)
 	mustWrite(filepath.Join(dir, "config.yaml.conf"), "apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nclusterCIDR: 10.244.0.0/16\n")
 	var after strings.Builder
-	block, body, commands := "", "", 0
+	section, body, example := "", "", false
 	for line := range strings.Lines(string(before)) {
+		title, isTitle := strings.CutPrefix(line, "### ")
 		switch {
-		case block == "" && (line == "```yaml\n" || line == "```console\n"):
-			block, body = strings.TrimSpace(strings.TrimPrefix(line, "```")), ""
-			after.WriteString(line)
-		case block == "":
-			after.WriteString(line)
-		case line != "```\n":
+		case example && line != "```\n":
 			body += line
-		default:
-			if block == "yaml" {
-				mustWrite(filepath.Join(dir, "objects.yaml"), body)
-			} else {
-				commands++
-				body = runExample(t, body, dir)
-			}
-			block = ""
-			after.WriteString(body + line)
+			continue
+		case example:
+			mustWrite(filepath.Join(dir, "objects.yaml"), objects[section])
+			after.WriteString(runExample(t, body, dir))
+			example, shown[section] = false, true
+		case isTitle:
+			section = strings.TrimSpace(title)
+		case line == "```console\n":
+			body, example = "", true
 		}
+		after.WriteString(line)
 	}
-	if commands < 9 {
-		t.Errorf("only %d commands", commands)
+	for section := range objects {
+		if !shown[section] {
+			t.Errorf("docs/troubleshooting.md has no section %q with a command", section)
+		}
 	}
 	if *update {
 		mustWrite(doc, after.String())

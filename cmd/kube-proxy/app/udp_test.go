@@ -36,6 +36,8 @@ type udpWorld struct {
 	*testing.T
 	lab     *netns.Lab
 	builder *cluster.Builder
+	// dead is an endpoint that terminates and does not serve any more; nil if all are ready.
+	dead *netns.Host
 	// sweeps counts the searches for stale flows in each family.
 	sweeps map[cluster.Family]*atomic.Int64
 }
@@ -55,7 +57,7 @@ func newUDPWorld(t *testing.T, open backendtest.Open) *udpWorld {
 	reconciler := conntrack.New(conntrack.Config{Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, Table: table,
 		Swept: func(family cluster.Family, _ time.Duration, _ int) { w.sweeps[family].Add(1) }})
 	loop := proxy.New(proxy.Config{Builder: w.builder, Backend: bench.Backend, Observers: []proxy.Observer{reconciler},
-		Plan: &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true}, ServeExternalIPs: true,
+		Plan: &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true}, ServeExternalIPs: true, KeepTerminatingUDPFlows: true,
 			LocalTraffic: plan.LocalTraffic{CIDRs: w.lab.Node1.PodCIDRs}}})
 	var own []netip.Addr
 	for _, family := range []netns.Family{netns.IPv4, netns.IPv6} {
@@ -132,6 +134,9 @@ func (w *udpWorld) endpointSlice(family netns.Family, pods []*netns.Host) *disco
 			if slices.Contains(node.Pods, pod) {
 				endpoint.NodeName = &node.Name
 			}
+		}
+		if yes, no := true, false; pod == w.dead {
+			endpoint.Conditions = discoveryv1.EndpointConditions{Ready: &no, Serving: &no, Terminating: &yes}
 		}
 		slice.Endpoints = append(slice.Endpoints, endpoint)
 	}
@@ -229,12 +234,19 @@ func opens(t *testing.T) map[config.ProxyMode]backendtest.Open {
 // TestKernelUDPFlows keeps flows open while their endpoints and their Service come and go, in each mode.
 func TestKernelUDPFlows(t *testing.T) {
 	for mode, open := range opens(t) {
-		t.Run(string(mode), func(t *testing.T) { newUDPWorld(t, open).all(t) })
+		t.Run(string(mode), func(t *testing.T) { newUDPWorld(t, open).all(t, (*udpWorld).flows) })
 	}
 }
 
-// all keeps flows open to a cluster IP and to a node port, in both families.
-func (w *udpWorld) all(t *testing.T) {
+// TestKernelTerminatingUDPFlows keeps flows open to an endpoint that terminates, in each mode.
+func TestKernelTerminatingUDPFlows(t *testing.T) {
+	for mode, open := range opens(t) {
+		t.Run(string(mode), func(t *testing.T) { newUDPWorld(t, open).all(t, (*udpWorld).terminating) })
+	}
+}
+
+// all does something with flows to a cluster IP and to a node port, in both families, and the endpoints of two nodes.
+func (w *udpWorld) all(t *testing.T, do func(w *udpWorld, probe netns.Probe, a, b *netns.Host)) {
 	a, b := w.lab.Node1.Pods[0], w.lab.Node2.Pods[0]
 	for _, test := range []struct {
 		name string
@@ -250,7 +262,7 @@ func (w *udpWorld) all(t *testing.T) {
 			t.Run(test.name+" "+family.String(), func(t *testing.T) {
 				w := *w
 				w.T = t
-				w.flows(netns.Probe{From: test.from, To: test.to(family), Protocol: netns.UDP}, a, b)
+				do(&w, netns.Probe{From: test.from, To: test.to(family), Protocol: netns.UDP}, a, b)
 			})
 		}
 	}
@@ -304,6 +316,35 @@ func (w *udpWorld) flows(probe netns.Probe, a, b *netns.Host) {
 	if answer := connection.Ask(); answer.Verdict != netns.Answered || answer.Endpoint != a.Name {
 		w.Errorf("the TCP connection to %s: %s", a.Name, answer)
 	}
+}
+
+// terminating keeps a flow to an endpoint that terminates, with the annotation, until the endpoint is gone or the annotation is.
+func (w *udpWorld) terminating(probe netns.Probe, a, b *netns.Host) {
+	probe.Timeout = 100 * time.Millisecond
+	preserve := func(s *corev1.Service) {
+		s.Annotations = map[string]string{cluster.AnnotationUDPConnectionHandling: "PreserveDuringTermination"}
+	}
+	opened := func() *netns.Flow {
+		w.dead = nil
+		w.serveAs(preserve, a)
+		flow, _ := w.open(probe, a)
+		w.dead = a
+		w.serveAs(preserve, a, b)
+		w.open(probe, b) // a new flow: the rules are in force
+		for range 10 {
+			if answer := flow.Ask(); answer.Verdict != netns.Answered || answer.Endpoint != a.Name {
+				w.Fatalf("%s while %s terminates: %s", probe, a.Name, answer)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		return flow
+	}
+	flow := opened()
+	w.serveAs(preserve, b)
+	w.moves(flow, b)
+	flow = opened()
+	w.serve(a, b) // without the annotation
+	w.moves(flow, b)
 }
 
 // refused sends requests until one is refused.

@@ -8,6 +8,7 @@ import (
 	"k8s.io/component-base/version"
 	"k8s.io/utils/clock"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
@@ -16,10 +17,11 @@ import (
 )
 
 // view makes the observer that the API serves.
-func (p *process) view(counter backend.ConnectionCounter, waiting func() []string, started time.Time) *view.Observer {
+func (p *process) view(counter backend.ConnectionCounter, waiting, invalidManifests func() []string, started time.Time) *view.Observer {
 	return view.New(view.Config{
 		Version: version.Get().GitVersion, Mode: string(p.cfg.EffectiveMode()), Started: started, Families: p.families.All, Node: p.name,
 		Renderers: renderers(p.cfg, p.opts.counters.limits()),
+		Invalid:   map[string]func() []string{v1alpha1.ReasonInvalidConfiguration: p.opts.configFile.Invalid, v1alpha1.ReasonInvalidManifest: invalidManifests},
 		Waiting:   waiting, Unowned: p.builder.Unowned, Counter: counter, Clock: clock.RealClock{},
 	})
 }
@@ -27,6 +29,6 @@ func (p *process) view(counter backend.ConnectionCounter, waiting func() []strin
 // thisMachine returns what the commands that work without a proxy read of this machine: the addresses of the Node that is
 // made from it, and its interfaces.
 func thisMachine() (manifests.Options, []source.Source) {
-	machine := netif.New()
+	machine := netif.Kernel{}
 	return manifests.Options{Addrs: machine.NodeAddrs}, []source.Source{source.NewInterfaces(machine)}
 }

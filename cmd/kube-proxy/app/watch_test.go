@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 )
 
 const watchedHead = "apiVersion: kubeproxy.config.k8s.io/v1alpha2\nkind: KubeProxyConfiguration\n"
@@ -30,7 +30,7 @@ func TestDiffers(t *testing.T) {
 		t.Fatal(err)
 	}
 	notHere := "ipFamilyPolicy: RequireDualStack\n"
-	if netif.HasIPv6(os.DirFS("/proc")) {
+	if host.HasIPv6(os.DirFS("/proc")) {
 		notHere = "nodePortAddresses: [192.0.2.0/24]\n"
 	}
 	for content, want := range map[string]struct {

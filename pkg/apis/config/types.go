@@ -10,103 +10,90 @@ import (
 type KubeProxyConfiguration struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// featureGates sets feature gates by name. A gate of Kubernetes that this proxy does not use causes a warning, an
-	// unknown name an error. docs/feature-gates.md lists them.
+	// featureGates sets feature gates by name; docs/feature-gates.md lists them.
 	FeatureGates map[string]bool `json:"featureGates,omitempty"`
 
-	// clientConnection configures the connection to the API server. Without a kubeconfig and without --master, the
-	// pod's service account is used.
+	// clientConnection configures the connection to the API server.
 	ClientConnection ClientConnectionConfiguration `json:"clientConnection"`
-	// logging configures logging. The flags for logging override it.
+	// logging configures logging; the flags for logging override it.
 	Logging LoggingConfiguration `json:"logging"`
 
-	// hostnameOverride is the name of the Node this proxy runs on; it is trimmed and lower-cased. Empty means the host
-	// name of the operating system. The flag --hostname-override overrides it.
+	// hostnameOverride is the name of this Node, trimmed and in lower case. Empty means the host name. The flag overrides the
+	// file.
 	HostnameOverride string `json:"hostnameOverride"`
-	// nodeIPOverride replaces the primary IPs of the Node object, at most one of each family; the family of the first
-	// one is the primary family. Empty means that those of the Node object are used. No socket is bound to them.
+	// nodeIPOverride replaces the primary IPs of the Node object, at most one of each family, the primary family's first.
+	// Empty keeps those of the Node. No socket is bound to them.
 	NodeIPOverride []string `json:"nodeIPOverride,omitempty"`
-	// ipFamilyPolicy selects which IP families are required on this node: with RequireDualStack a missing family is
-	// fatal, PreferDualStack serves the families that work, and SingleStack serves only the primary family. Empty means
-	// PreferDualStack.
+	// ipFamilyPolicy selects the IP families: PreferDualStack serves those that work, RequireDualStack fails without both,
+	// SingleStack serves the primary one. Empty means PreferDualStack.
 	IPFamilyPolicy IPFamilyPolicy `json:"ipFamilyPolicy"`
 
-	// healthzBindAddress is the IP address and port of the health check server (/healthz, /livez). The default is
-	// 0.0.0.0:10256, or [::]:10256 if the first nodeIPOverride is an IPv6 address; a missing port is 10256. An explicit
-	// "" disables the server.
+	// healthzBindAddress is the IP:port of the health check server (/healthz, /livez). The IP is [::] by default if the first
+	// nodeIPOverride is an IPv6 address. "" disables the server.
 	HealthzBindAddress string `json:"healthzBindAddress"`
-	// metricsBindAddress is the IP address and port of the metrics and status server. The default is 127.0.0.1:10249,
-	// or [::1]:10249 if the first nodeIPOverride is an IPv6 address; a missing port is 10249. An explicit "" disables
-	// the server.
+	// metricsBindAddress is the IP:port of the metrics and status server. The IP is [::1] by default if the first
+	// nodeIPOverride is an IPv6 address. "" disables the server.
 	MetricsBindAddress string `json:"metricsBindAddress"`
-	// bindAddressHardFail makes it fatal if one of the two servers cannot bind its address; false logs the failure and
-	// retries every 5 seconds. (The default of v1alpha1 is false.)
+	// bindAddressHardFail ends the process if one of the two servers cannot bind its address; false logs that and retries
+	// every 5 seconds.
 	BindAddressHardFail bool `json:"bindAddressHardFail"`
-	// enableProfiling serves /debug/pprof and the page that sets the log level on the metrics server.
+	// enableProfiling serves /debug/pprof, and the page that sets the log level, on the metrics server.
 	EnableProfiling bool `json:"enableProfiling"`
-	// showHiddenMetricsForVersion shows the metrics that were hidden in that version, written as 1.36. Only the
-	// previous minor version is accepted. Empty shows none.
+	// showHiddenMetricsForVersion shows the metrics that were hidden in that version, such as 1.36: the previous minor
+	// version. Empty shows none.
 	ShowHiddenMetricsForVersion string `json:"showHiddenMetricsForVersion"`
 
-	// configHardFail makes an unknown or duplicate field, and nodePortAddresses or CIDRs without an entry for an IP
-	// family in use, fatal. false logs a warning and continues if possible, as with v1alpha1.
+	// configHardFail refuses unknown and duplicate fields, and nodePortAddresses or CIDRs that lack an IP family in use.
+	// false logs a warning and continues if possible, as with v1alpha1.
 	ConfigHardFail bool `json:"configHardFail"`
 
-	// mode selects the backend: iptables or nftables on Linux, kernelspace on Windows. ipvs is accepted for conversion
-	// only; it cannot be started. Empty means iptables on Linux and kernelspace on Windows.
+	// mode is iptables or nftables on Linux; empty means iptables. kernelspace (Windows) and ipvs can be converted, not
+	// started.
 	Mode ProxyMode `json:"mode"`
-	// syncPeriod limits the time until a failed sync is retried. If a change is not programmed after twice as long,
-	// /healthz and /livez fail. External changes of the rules are detected several times a second, independent of it. A
-	// duration greater than 0.
+	// syncPeriod is the maximum time until a failed sync is retried; after twice as long with a change that is not programmed,
+	// /healthz and /livez fail. External changes of the rules are detected several times a second in any case. Greater than 0.
 	SyncPeriod metav1.Duration `json:"syncPeriod"`
-	// minSyncPeriod limits the rate of syncs: the minimum time from the end of one to the start of the next, less up to two
-	// syncs while these are short, so that a change is in force within it. The first change after an idle time is never
-	// delayed, nor are cheap changes: syncs may come earlier as long as they use less than 5 % of a core in any minute.
-	// Repairs of rules that another program modified are not delayed either, unless the last sync failed. A duration; 0
-	// means no limit. It must not exceed syncPeriod.
+	// minSyncPeriod is the minimum time between two syncs; 0 is none. The first change after an idle time does not wait, nor do
+	// syncs that use less than 5 % of a core in a minute, nor the first repair of rules. At most syncPeriod.
 	MinSyncPeriod metav1.Duration `json:"minSyncPeriod"`
-	// configSyncPeriod has no effect; it was the resync period of informers, which this proxy does not use. A duration
-	// greater than 0.
+	// configSyncPeriod has no effect. Greater than 0.
 	ConfigSyncPeriod metav1.Duration `json:"configSyncPeriod"`
 
-	// detectLocalMode selects how traffic from pods of this node is detected: ClusterCIDR, NodeCIDR, BridgeInterface or
+	// detectLocalMode is how traffic of this node's pods is detected: ClusterCIDR, NodeCIDR, BridgeInterface or
 	// InterfaceNamePrefix. Empty means ClusterCIDR.
 	DetectLocalMode LocalMode `json:"detectLocalMode"`
 	// detectLocal holds the parameters of detectLocalMode.
 	DetectLocal DetectLocalConfiguration `json:"detectLocal"`
-	// nodePortAddresses lists the CIDRs and keywords that select the addresses of this node that accept NodePort
-	// traffic. Keywords are primary (the Node's primary IPs), localhost (127.0.0.0/8 and ::1/128) and all (0.0.0.0/0
-	// and ::/0). Empty means all in iptables mode and primary in nftables mode.
+	// nodePortAddresses are the CIDRs of the node's addresses that accept NodePort traffic, or primary (the Node's primary
+	// IPs), localhost (127.0.0.0/8 and ::1/128), all. Empty means all in iptables mode and primary in nftables mode.
 	NodePortAddresses []string `json:"nodePortAddresses,omitempty"`
 
-	// linux holds settings for Linux. It has no effect elsewhere.
+	// linux holds settings for Linux.
 	Linux KubeProxyLinuxConfiguration `json:"linux"`
-	// windows holds settings for Windows. It is kept and validated, and has no effect elsewhere.
+	// windows holds settings for Windows. It has no effect.
 	Windows KubeProxyWindowsConfiguration `json:"windows"`
 
 	// iptables holds settings of the iptables backend.
 	IPTables KubeProxyIPTablesConfiguration `json:"iptables"`
-	// ipvs holds settings of the ipvs backend, which this proxy does not have. It is kept and, in ipvs mode, validated,
-	// so that a file can be converted in both directions.
+	// ipvs holds settings of the ipvs backend, which this proxy does not have: they are kept, so that files can be converted.
 	IPVS KubeProxyIPVSConfiguration `json:"ipvs"`
 	// nftables holds settings of the nftables backend.
 	NFTables KubeProxyNFTablesConfiguration `json:"nftables"`
-	// winkernel holds settings of the Windows kernel backend. It is kept and has no effect elsewhere.
+	// winkernel holds settings of the Windows kernel backend. It has no effect.
 	Winkernel KubeProxyWinkernelConfiguration `json:"winkernel"`
 }
 
 // ClientConnectionConfiguration configures the connection to the API server.
 type ClientConnectionConfiguration struct {
-	// kubeconfig is the path of a kubeconfig file. Empty means the pod's service account.
+	// kubeconfig is the path of a kubeconfig file. Empty, and without --master, means the pod's service account.
 	Kubeconfig string `json:"kubeconfig"`
-	// acceptContentTypes is the Accept header of requests that publish Events. Empty means the default of the client
-	// library. Watches request protobuf, or JSON if the server does not support that.
+	// acceptContentTypes is the Accept header of requests that publish Events. Empty means client-go's default.
 	AcceptContentTypes string `json:"acceptContentTypes"`
-	// contentType is the media type of Events that are sent.
+	// contentType is the media type of Events.
 	ContentType string `json:"contentType"`
-	// qps is the average number of requests per second that are allowed; negative means no limit. 0 means the default.
+	// qps is the maximum of requests per second, on average. Negative means no limit, 0 the default.
 	QPS float32 `json:"qps"`
-	// burst is the number of requests that may exceed qps at once. Not negative; 0 means the default.
+	// burst is how many requests may exceed qps at once. 0 means the default.
 	Burst int32 `json:"burst"`
 }
 
@@ -114,19 +101,19 @@ type ClientConnectionConfiguration struct {
 type LoggingConfiguration struct {
 	// format is text (klog's lines) or json (an object per line).
 	Format string `json:"format"`
-	// flushFrequency is the maximum time that a log line is buffered. A duration greater than 0.
+	// flushFrequency is the maximum time that a log line is buffered. Greater than 0.
 	FlushFrequency metav1.Duration `json:"flushFrequency"`
-	// verbosity is the level up to which messages are logged; higher levels log more. Errors are always logged.
+	// verbosity is the level up to which messages are logged. Errors always are.
 	Verbosity uint32 `json:"verbosity"`
-	// vmodule raises the verbosity for single source files. Only with format text.
+	// vmodule raises the verbosity for single source files, with format text.
 	VModule []VModuleItem `json:"vmodule,omitempty"`
-	// options holds settings of single formats. Alpha: needs the feature gate LoggingAlphaOptions.
+	// options holds settings of single formats.
 	Options LoggingOptions `json:"options"`
 }
 
 // VModuleItem sets the verbosity of the source files that match a pattern.
 type VModuleItem struct {
-	// filePattern is the base name of a source file without ".go", or a glob for such names, without "," and "=".
+	// filePattern is the base name of source files without ".go", or a glob, without "," and "=".
 	FilePattern string `json:"filePattern"`
 	// verbosity is the level up to which messages of these files are logged.
 	Verbosity uint32 `json:"verbosity"`
@@ -134,60 +121,58 @@ type VModuleItem struct {
 
 // LoggingOptions holds settings of single log formats.
 type LoggingOptions struct {
-	// text sets the destination of lines in format text. Alpha: needs the feature gate LoggingAlphaOptions.
+	// text sets the destination of lines in format text.
 	Text LogRoutingOptions `json:"text"`
-	// json sets the destination of lines in format json. Alpha: needs the feature gate LoggingAlphaOptions.
+	// json sets the destination of lines in format json.
 	JSON LogRoutingOptions `json:"json"`
 }
 
 // LogRoutingOptions sets the destination of the lines of one log format.
 type LogRoutingOptions struct {
-	// splitStream writes errors to standard error and everything else, buffered, to standard output. false writes both
-	// to one stream, unbuffered.
+	// splitStream writes errors to standard error and the rest, buffered, to standard output; false writes both to one stream.
+	// Alpha: needs the feature gate LoggingAlphaOptions.
 	SplitStream bool `json:"splitStream"`
-	// infoBufferSize is the size of the buffer with splitStream, in bytes (512, 1Ki, 5M). 0 means no buffer.
+	// infoBufferSize is the size of that buffer in bytes, such as 512, 1Ki or 5M; 0 is none. Alpha as well.
 	InfoBufferSize resource.QuantityValue `json:"infoBufferSize"`
 }
 
 // DetectLocalConfiguration holds the parameters for detecting local traffic.
 type DetectLocalConfiguration struct {
-	// clusterCIDRs are the ranges of pod addresses in the cluster, at most one of each family. Used in mode
-	// ClusterCIDR; a family without one has no local traffic.
+	// clusterCIDRs are the ranges of all pods, at most one of each family, for mode ClusterCIDR. A family without one has no
+	// local traffic.
 	ClusterCIDRs []string `json:"clusterCIDRs,omitempty"`
-	// bridgeInterface is the name of the bridge on which traffic from local pods arrives. Required in mode BridgeInterface.
+	// bridgeInterface is the bridge of the local pods. Mode BridgeInterface needs it.
 	BridgeInterface string `json:"bridgeInterface"`
-	// interfaceNamePrefix is the prefix of the names of the interfaces on which traffic from local pods arrives.
-	// Required in mode InterfaceNamePrefix.
+	// interfaceNamePrefix is the prefix of the names of local pods' interfaces. Mode InterfaceNamePrefix needs it.
 	InterfaceNamePrefix string `json:"interfaceNamePrefix"`
 }
 
 // KubeProxyLinuxConfiguration holds settings for Linux.
 type KubeProxyLinuxConfiguration struct {
-	// conntrack configures the kernel's connection tracking at start.
+	// conntrack sets the kernel's connection tracking at start.
 	Conntrack KubeProxyConntrackConfiguration `json:"conntrack"`
-	// masqueradeAll masquerades all traffic to cluster IPs: its source address becomes the node's. Some pod networks need it.
+	// masqueradeAll gives all traffic to cluster IPs the node's source address. Some pod networks need it.
 	MasqueradeAll bool `json:"masqueradeAll"`
-	// oomScoreAdj is the oom_score_adj of the proxy's process: -1000 is never killed, 1000 is killed first.
+	// oomScoreAdj is the process's oom_score_adj, from -1000 (never killed) to 1000 (killed first).
 	OOMScoreAdj int32 `json:"oomScoreAdj"`
 }
 
 // KubeProxyConntrackConfiguration configures the kernel's connection tracking.
 type KubeProxyConntrackConfiguration struct {
-	// maxPerCore is the number of tracked connections for each CPU core, at most 1048576 in all. 0 keeps the kernel's
-	// limit, and ignores min.
+	// maxPerCore is the limit of tracked connections for each CPU core, at most 1048576 in all. 0 keeps the kernel's limit,
+	// and ignores min.
 	MaxPerCore int32 `json:"maxPerCore"`
-	// min is the minimum number of tracked connections, however few cores there are.
+	// min is the least limit of tracked connections, however few cores there are.
 	Min int32 `json:"min"`
-	// tcpEstablishedTimeout is the timeout of idle TCP connections. A duration; 0 keeps the kernel's setting.
+	// tcpEstablishedTimeout is the timeout of idle TCP connections; 0 keeps the kernel's.
 	TCPEstablishedTimeout metav1.Duration `json:"tcpEstablishedTimeout"`
-	// tcpCloseWaitTimeout is the timeout of idle TCP connections in state CLOSE_WAIT. A duration; 0 keeps the kernel's
-	// setting.
+	// tcpCloseWaitTimeout is the timeout of idle TCP connections in state CLOSE_WAIT; 0 keeps the kernel's.
 	TCPCloseWaitTimeout metav1.Duration `json:"tcpCloseWaitTimeout"`
-	// tcpBeLiberal accepts TCP packets outside the window instead of marking them INVALID. false keeps the kernel's setting.
+	// tcpBeLiberal does not mark TCP packets outside the window INVALID; false keeps the kernel's setting.
 	TCPBeLiberal bool `json:"tcpBeLiberal"`
-	// udpTimeout is the timeout of UDP flows without a reply. A duration; 0 keeps the kernel's setting.
+	// udpTimeout is the timeout of UDP flows without a reply; 0 keeps the kernel's.
 	UDPTimeout metav1.Duration `json:"udpTimeout"`
-	// udpStreamTimeout is the timeout of UDP flows with replies. A duration; 0 keeps the kernel's setting.
+	// udpStreamTimeout is the timeout of UDP flows with replies; 0 keeps the kernel's.
 	UDPStreamTimeout metav1.Duration `json:"udpStreamTimeout"`
 }
 
@@ -199,17 +184,16 @@ type KubeProxyWindowsConfiguration struct {
 
 // KubeProxyIPTablesConfiguration holds settings of the iptables backend.
 type KubeProxyIPTablesConfiguration struct {
-	// masqueradeBit is the bit of the packet mark, 0 to 31, that marks packets to be masqueraded.
+	// masqueradeBit is the bit of the packet mark, 0 to 31, that asks for masquerading.
 	MasqueradeBit int32 `json:"masqueradeBit"`
-	// localhostNodePorts accepts NodePort traffic to 127.0.0.1, which needs the sysctl route_localnet. IPv4 only. (The
-	// default of v1alpha1 is true.)
+	// localhostNodePorts accepts NodePort traffic to 127.0.0.1, which needs the sysctl route_localnet. IPv4 only.
 	LocalhostNodePorts bool `json:"localhostNodePorts"`
 }
 
 // KubeProxyIPVSConfiguration holds settings of the ipvs backend, which this proxy does not have.
 type KubeProxyIPVSConfiguration struct {
-	// masqueradeBit is the bit of the packet mark, 0 to 31, that marks packets to be masqueraded. (In v1alpha1 it is in
-	// the iptables section.)
+	// masqueradeBit is the bit of the packet mark, 0 to 31, that asks for masquerading. (In v1alpha1 it is in the iptables
+	// section.)
 	MasqueradeBit int32 `json:"masqueradeBit"`
 	// scheduler is the name of the IPVS scheduler. Empty means rr.
 	Scheduler string `json:"scheduler"`
@@ -217,17 +201,17 @@ type KubeProxyIPVSConfiguration struct {
 	ExcludeCIDRs []string `json:"excludeCIDRs,omitempty"`
 	// strictARP answers ARP requests only on the interface that has the address.
 	StrictARP bool `json:"strictARP"`
-	// tcpTimeout is the timeout of idle TCP sessions. A duration; 0 keeps the system's value.
+	// tcpTimeout is the timeout of idle TCP sessions; 0 keeps the kernel's.
 	TCPTimeout metav1.Duration `json:"tcpTimeout"`
-	// tcpFinTimeout is the timeout of TCP sessions after a FIN. A duration; 0 keeps the system's value.
+	// tcpFinTimeout is the timeout of TCP sessions after a FIN; 0 keeps the kernel's.
 	TCPFinTimeout metav1.Duration `json:"tcpFinTimeout"`
-	// udpTimeout is the timeout of idle UDP sessions. A duration; 0 keeps the system's value.
+	// udpTimeout is the timeout of idle UDP sessions; 0 keeps the kernel's.
 	UDPTimeout metav1.Duration `json:"udpTimeout"`
 }
 
 // KubeProxyNFTablesConfiguration holds settings of the nftables backend.
 type KubeProxyNFTablesConfiguration struct {
-	// masqueradeBit is the bit of the packet mark, 0 to 31, that marks packets to be masqueraded.
+	// masqueradeBit is the bit of the packet mark, 0 to 31, that asks for masquerading.
 	MasqueradeBit int32 `json:"masqueradeBit"`
 }
 

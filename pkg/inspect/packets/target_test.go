@@ -31,6 +31,7 @@ func TestParseTarget(t *testing.T) {
 		{to: "fd00::1", want: Target{To: netip.MustParseAddrPort("[fd00::1]:0")}},
 		{to: "[fd00::1]", want: Target{To: netip.MustParseAddrPort("[fd00::1]:0")}},
 		{to: "[fd00::1]:53/UDP", want: Target{To: netip.MustParseAddrPort("[fd00::1]:53"), Protocol: "UDP"}},
+		{to: "http://web.default.svc.cluster.local", want: Target{Namespace: "default", Service: "web", Port: "80"}},
 		{from: "10.244.1.7/24", want: Target{From: netip.MustParsePrefix("10.244.1.0/24")}},
 		{to: "10.96.0.10", from: "10.244.1.7", want: Target{To: netip.AddrPortFrom(web.Addr(), 0), From: netip.MustParsePrefix("10.244.1.7/32")}},
 		{err: "nothing to trace"},

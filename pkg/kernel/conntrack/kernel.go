@@ -39,7 +39,8 @@ func (k *Kernel) Close() error { return errors.Join(k.reading.Close(), k.deletin
 // Sweep is part of [Table].
 func (k *Kernel) Sweep(ctx context.Context, family Family, kind Kind, unwanted func(*Flow) bool) (Swept, error) {
 	var done Swept
-	var failed failures
+	var failed error // the first deletion that failed
+	more := 0
 	err := netlink.Settle(ctx)
 	if err == nil {
 		var e entry
@@ -55,10 +56,12 @@ func (k *Kernel) Sweep(ctx context.Context, family Family, kind Kind, unwanted f
 				return nil
 			}
 			switch deleted, err := k.delete(family, kind, &e); {
-			case err != nil:
-				failed.add(&e.Flow, err)
 			case deleted:
 				done.Deleted++
+			case err != nil && failed == nil:
+				failed = fmt.Errorf("delete the tracked %s flow %s to %s (IPCTNL_MSG_CT_DELETE): %w", kind, e.Source, e.Destination, netlink.WithAdvice(err, advice))
+			case err != nil:
+				more++
 			}
 			return nil
 		})
@@ -69,7 +72,10 @@ func (k *Kernel) Sweep(ctx context.Context, family Family, kind Kind, unwanted f
 	if err != nil {
 		err = fmt.Errorf("read the table of tracked %s connections (IPCTNL_MSG_CT_GET): %w", family, netlink.WithAdvice(err, advice))
 	}
-	return done, errors.Join(err, failed.err())
+	if more > 0 {
+		failed = fmt.Errorf("%w, and %d more", failed, more)
+	}
+	return done, errors.Join(err, failed)
 }
 
 // delete deletes an entry unless it has ended or is no longer of its kind.
@@ -112,23 +118,4 @@ func advice(errno unix.Errno) string {
 		return "load the kernel module nf_conntrack_netlink"
 	}
 	return netlink.Advice(errno)
-}
-
-// failures counts failed deletions and keeps the first error.
-type failures struct {
-	first error
-	count int
-}
-
-func (f *failures) add(flow *Flow, err error) {
-	if f.count++; f.count == 1 {
-		f.first = fmt.Errorf("delete the tracked %s flow %s to %s (IPCTNL_MSG_CT_DELETE): %w", flow.Kind, flow.Source, flow.Destination, netlink.WithAdvice(err, advice))
-	}
-}
-
-func (f *failures) err() error {
-	if f.count > 1 {
-		return fmt.Errorf("%w, and %d more", f.first, f.count-1)
-	}
-	return f.first
 }

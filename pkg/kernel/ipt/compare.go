@@ -3,6 +3,7 @@ package ipt
 import (
 	"bytes"
 	"context"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -12,40 +13,37 @@ import (
 
 // Compared is what [Tables.Compare] returns for a chain.
 type Compared struct {
-	// Equal means that the chain has the expected rules.
+	// Equal means that it has the expected rules.
 	Equal bool
-	// Digest is one of the rules in their order, without counters; 0 of a chain without any. Equal digests mean equal rules within
-	// one process.
-	Digest uint64
+	// Rules is how many it has.
+	Rules int
 }
 
-// Expected returns what [Tables.Compare] expects of a chain whose rules have a digest: the rules, valid until the next call, or
-// known if an earlier comparison has found that rules of this digest are the expected ones.
-type Expected func(chain string, digest uint64) (rules []Rule, known bool)
+// Expected returns the rules that [Tables.Compare] expects of a chain, valid until the next call. others means that the chain may have
+// others, and any order.
+type Expected func(chain string) (rules []Rule, others bool)
 
 // comparer compares a chain's rules in the kernel with expected ones.
 type comparer struct {
 	encoder encoder
 	// buffer holds the expressions of an expected rule.
 	buffer []byte
-	digest ruleDigest
 	// held holds the expressions of the kernel's rules one after the other, and ends where each ends.
-	held  []byte
-	ends  []int
-	chain uint64
+	held []byte
+	ends []int
 }
 
 // compare reads the chains of a table: all of them, or those given. If ctx ends it returns those that it has read, at least one, with an
 // error.
 func (r *nftRequests) compare(ctx context.Context, table string, expected Expected, given []string) (map[string]Compared, error) {
 	out := map[string]Compared{}
-	c := &comparer{encoder: encoder{family: r.family}, digest: newRuleDigest()}
+	c := &comparer{encoder: encoder{family: r.family}}
 	err := r.eachChain(ctx, table, given, func(chain string) error {
-		c.held, c.ends, c.chain = c.held[:0], c.ends[:0], 0
+		c.held, c.ends = c.held[:0], c.ends[:0]
 		err := r.rules(table, chain, c.read)
-		rules, known := expected(chain, c.chain)
 		if err == nil {
-			out[chain] = Compared{Equal: known || c.are(rules), Digest: c.chain}
+			rules, others := expected(chain)
+			out[chain] = Compared{Equal: c.are(rules, others), Rules: len(c.ends)}
 		}
 		return err
 	})
@@ -56,11 +54,13 @@ func (r *nftRequests) compare(ctx context.Context, table string, expected Expect
 func (c *comparer) read(rule nf.Rule) {
 	c.held = append(c.held, rule.Attr(unix.NFTA_RULE_EXPRESSIONS)...)
 	c.ends = append(c.ends, len(c.held))
-	c.chain = chained(c.chain, c.digest.of(rule))
 }
 
-// are reports whether the rules that were read are the given ones.
-func (c *comparer) are(rules []Rule) bool {
+// are reports whether the rules that were read are the given ones, perhaps among others.
+func (c *comparer) are(rules []Rule, others bool) bool {
+	if others {
+		return !slices.ContainsFunc(rules, func(rule Rule) bool { return !c.has(rule) })
+	}
 	if len(rules) != len(c.ends) {
 		return false
 	}
@@ -72,6 +72,18 @@ func (c *comparer) are(rules []Rule) bool {
 		from = c.ends[i]
 	}
 	return true
+}
+
+// has reports whether a rule is among those that were read.
+func (c *comparer) has(rule Rule) bool {
+	from := 0
+	for _, end := range c.ends {
+		if c.is(rule, netlink.ReadAttrs(c.held[from:end])) {
+			return true
+		}
+		from = end
+	}
+	return false
 }
 
 // is reports whether the kernel's expressions are those of a rule, in either encoding: iptables-restore writes what cannot be

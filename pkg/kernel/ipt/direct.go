@@ -34,7 +34,7 @@ func newDirect(conn *nf.Conn, family Family) *direct {
 }
 
 // empty replaces the batch by an empty one.
-func (d *direct) empty() { d.batch = nf.NewBatch(familyNumber(d.encoder.family), "", d.conn.Limit()) }
+func (d *direct) empty() { d.batch = nf.NewBatch(d.encoder.family.Number(), "", d.conn.Limit()) }
 
 func (d *direct) close() error { return d.conn.Close() }
 

@@ -1,7 +1,6 @@
 package ipt
 
 import (
-	"bytes"
 	"net/netip"
 	"strings"
 
@@ -70,38 +69,14 @@ func (e *encoder) appendProtocol(b []byte) []byte {
 	return nf.AppendCompare(b, false, []byte{e.protocol})
 }
 
-// address matches some bits of the source (0) or the destination (1).
-func (e *encoder) address(b []byte, not bool, which int, addr, bits netip.Addr) []byte {
-	value, mask := addr.AsSlice(), bits.AsSlice()
-	size := 4
-	if e.family == IPv6 {
-		size = 16
-	}
-	if e.ok = e.ok && len(value) == size && len(mask) == size && len(b) == 0; !e.ok {
+// address matches some bits of an address. iptables leaves out a match of none.
+func (e *encoder) address(b []byte, not bool, end nf.End, addr, mask netip.Addr) []byte {
+	bits := 8 * e.family.Number().AddressLen()
+	e.ok = e.ok && len(b) == 0 && addr.BitLen() == bits && mask.BitLen() == bits && !mask.IsUnspecified()
+	if !e.ok {
 		return b
 	}
-	for i := range value {
-		value[i] &= mask[i]
-	}
-	whole := 0 // bytes of the mask before the first that is not 0xff
-	for whole < size && mask[whole] == 0xff {
-		whole++
-	}
-	none := make([]byte, size)
-	bytewise := bytes.Equal(mask[whole:], none[whole:])
-	if e.ok = whole > 0 || !bytewise; !e.ok { // all addresses: iptables leaves out such a match
-		return b
-	}
-	offset := 12 + 4*which
-	if e.family == IPv6 {
-		offset = 8 + 16*which
-	}
-	const header = unix.NFT_PAYLOAD_NETWORK_HEADER
-	if bytewise {
-		return nf.AppendCompare(nf.AppendPayload(b, unix.NFT_REG_1, header, offset, whole), not, value[:whole])
-	}
-	b = nf.AppendPayload(b, unix.NFT_REG_1, header, offset, size)
-	return nf.AppendCompare(nf.AppendBitwise(b, mask, none), not, value)
+	return nf.AppendMasked(b, end, addr, mask, not)
 }
 
 // passes matches the input or output interface.

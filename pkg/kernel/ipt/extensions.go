@@ -203,7 +203,7 @@ func (o Original) encode(e *encoder, not bool) {
 	info := e.newBlob(conntrackSize)
 	info.put16(conntrackMatch, byOriginal)
 	info.addr(conntrackOriginal, netip.Prefix(o).Addr())
-	info.addr(conntrackOriginal+16, maskOf(netip.Prefix(o)))
+	info.addr(conntrackOriginal+16, nf.MaskOf(netip.Prefix(o)))
 	if not {
 		info.put16(conntrackInvert, byOriginal)
 	}

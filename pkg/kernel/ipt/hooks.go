@@ -9,82 +9,24 @@ import (
 	"github.com/coreos/go-iptables/iptables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
-
-// Has is part of [Tables].
-func (t *kernelTables) Has(ctx context.Context, table, chain string, rules ...Rule) (has []bool, err error) {
-	look := t.lists
-	if t.encodes(rules) {
-		look, err = t.has, t.direct.idle(ctx)
-	}
-	if err == nil {
-		has, err = look(ctx, table, chain, rules)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("iptables %s: look for rules in chain %s of table %s: %w", t.family, chain, table, err)
-	}
-	return has, nil
-}
-
-// encodes reports whether the bytes of all rules are known.
-func (t *kernelTables) encodes(rules []Rule) bool {
-	e := encoder{family: t.family}
-	return t.direct != nil && !slices.ContainsFunc(rules, func(r Rule) bool { _, _, ok := e.rule(nil, r); return !ok })
-}
-
-// has reads a chain, and compares the bytes of its rules.
-func (t *kernelTables) has(ctx context.Context, table, chain string, rules []Rule) ([]bool, error) {
-	has := make([]bool, len(rules))
-	c := &comparer{encoder: encoder{family: t.family}}
-	err := netlink.Retry(ctx, func() error {
-		clear(has)
-		return t.reader.rules(table, chain, func(rule nf.Rule) {
-			held := rule.Expressions()
-			for i := range rules {
-				has[i] = has[i] || c.is(rules[i], held)
-			}
-		})
-	})
-	return has, err
-}
-
-// lists runs a program that lists a chain, and compares the text of its rules.
-func (t *kernelTables) lists(ctx context.Context, table, chain string, rules []Rule) ([]bool, error) {
-	has := make([]bool, len(rules))
-	listed, err := t.Rules(ctx, table, chain)
-	if failed, ok := errors.AsType[*iptables.Error](err); ok && failed.ExitStatus() == 1 { // as ChainExists takes it
-		return has, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	for i, rule := range rules {
-		text := Canonical(rule.Text())
-		has[i] = slices.ContainsFunc(listed, func(there string) bool { return Canonical(there) == text })
-	}
-	return has, nil
-}
 
 // Insert is part of [Tables].
 func (t *kernelTables) Insert(ctx context.Context, table string, rules ...ChainRule) error {
-	by := map[string][]Rule{}
+	e := encoder{family: t.family}
+	unknown := func(r ChainRule) bool { _, _, ok := e.rule(nil, r.Rule); return !ok }
+	encoded := t.direct != nil && !slices.ContainsFunc(rules, unknown)
+	missing, has := &Transaction{Table: table}, map[string]func(Rule) bool{}
 	for _, r := range rules {
-		by[r.Chain] = append(by[r.Chain], r.Rule)
-	}
-	has := map[string][]bool{}
-	for chain, some := range by {
-		var err error
-		if has[chain], err = t.Has(ctx, table, chain, some...); err != nil {
-			return err
+		if has[r.Chain] == nil {
+			var err error
+			if has[r.Chain], err = t.among(ctx, table, r.Chain, encoded); err != nil {
+				return fmt.Errorf("iptables %s: look for rules in chain %s of table %s: %w", t.family, r.Chain, table, err)
+			}
 		}
-	}
-	missing := &Transaction{Table: table}
-	for _, r := range rules {
-		if !has[r.Chain][0] {
+		if !has[r.Chain](r.Rule) {
 			missing.Inserted = append(missing.Inserted, r)
 		}
-		has[r.Chain] = has[r.Chain][1:]
 	}
 	if len(missing.Inserted) == 0 {
 		return nil
@@ -93,4 +35,26 @@ func (t *kernelTables) Insert(ctx context.Context, table string, rules ...ChainR
 		return fmt.Errorf("insert rules into table %s: %w", table, err)
 	}
 	return nil
+}
+
+// among returns whether a chain has a rule; a missing chain has none. It compares the bytes of rules, if they are known (encoded), or
+// else their text, which a program lists.
+func (t *kernelTables) among(ctx context.Context, table, chain string, encoded bool) (has func(Rule) bool, err error) {
+	if encoded {
+		c := &comparer{encoder: encoder{family: t.family}}
+		if err := t.direct.idle(ctx); err != nil {
+			return nil, err
+		}
+		return c.has, netlink.Retry(ctx, func() error {
+			c.held, c.ends = c.held[:0], c.ends[:0]
+			return t.reader.rules(table, chain, c.read)
+		})
+	}
+	listed, err := t.Rules(ctx, table, chain)
+	if failed, ok := errors.AsType[*iptables.Error](err); ok && failed.ExitStatus() == 1 { // as ChainExists takes it
+		err = nil
+	}
+	return func(rule Rule) bool {
+		return slices.ContainsFunc(listed, func(there string) bool { return Listed(there).Equal(rule) })
+	}, err
 }

@@ -15,7 +15,8 @@ type kernelTables struct {
 	family   Family
 	features Features
 	programs programs
-	// reader and direct are nil in the legacy variant, and with programs that could not list what direct writes.
+	// reader and direct use one connection: nothing reads while a batch is on its way. They are nil in the legacy variant, and with
+	// programs that could not list what direct writes.
 	reader *nftRequests
 	direct *direct
 	// calls holds what single is doing.
@@ -25,7 +26,7 @@ type kernelTables struct {
 // OpenUsable is [Open] for a caller that will write. If the kernel has no tables of the family, that is the error. In the
 // legacy variant it creates the table nat.
 func OpenUsable(ctx context.Context, family Family, variant Variant) (Tables, error) {
-	t, err := open(ctx, family, variant)
+	t, err := Open(ctx, family, variant)
 	if err != nil {
 		return nil, err
 	}
@@ -48,14 +49,6 @@ func missesTables(output string) bool {
 // Open opens one family's tables in the network namespace of the calling thread. It needs the variant's
 // programs in PATH ([ErrMissing]) and CAP_NET_ADMIN, in the legacy variant CAP_NET_RAW too.
 func Open(ctx context.Context, family Family, variant Variant) (Tables, error) {
-	t, err := open(ctx, family, variant)
-	if err != nil {
-		return nil, err
-	}
-	return t, nil
-}
-
-func open(ctx context.Context, family Family, variant Variant) (*kernelTables, error) {
 	found, err := find(ctx, family, variant)
 	if err != nil {
 		return nil, err
@@ -68,15 +61,11 @@ func open(ctx context.Context, family Family, variant Variant) (*kernelTables, e
 	if variant != NFT || !encoded {
 		return t, nil
 	}
-	reading, err := nf.Open()
+	conn, err := nf.Open()
 	if err != nil {
 		return nil, fmt.Errorf("iptables %s: %w", family, err)
 	}
-	writing, err := nf.Open()
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("iptables %s: %w", family, err), reading.Close())
-	}
-	t.reader, t.direct = &nftRequests{conn: reading, family: family}, newDirect(writing, family)
+	t.reader, t.direct = &nftRequests{conn: conn, family: family}, newDirect(conn, family)
 	return t, nil
 }
 
@@ -164,5 +153,5 @@ func (t *kernelTables) Close() error {
 	if t.direct == nil {
 		return nil
 	}
-	return errors.Join(t.direct.close(), t.reader.close())
+	return t.direct.close()
 }

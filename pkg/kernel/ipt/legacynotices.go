@@ -3,7 +3,6 @@ package ipt
 import (
 	"errors"
 	"fmt"
-	"hash/maphash"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
@@ -37,7 +36,7 @@ func OpenLegacyNotices(families []Family, tables ...string) (*LegacyNotices, err
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("iptables %s: %w", family, err), w.close())
 		}
-		w.requests, w.sizes = append(w.requests, r), append(w.sizes, map[string]uint64{})
+		w.requests, w.sizes = append(w.requests, r), append(w.sizes, map[string]tableInfo{})
 	}
 	return NewLegacyNotices(w.look, w.close), nil
 }
@@ -75,8 +74,8 @@ type legacyWatch struct {
 	lock     *lockWatch
 	requests []*legacyRequests
 	tables   []string
-	// sizes are the tables' digests at the last look, by family.
-	sizes []map[string]uint64
+	// sizes are those at the last look, by family.
+	sizes []map[string]tableInfo
 }
 
 // look reports whether anything may have been written since the last time.
@@ -85,8 +84,7 @@ func (w *legacyWatch) look() (wrote bool) {
 	wrote = wrote || err != nil
 	for i, r := range w.requests {
 		for _, table := range w.tables {
-			info, _ := r.info(table) // without the table always the same
-			now := maphash.Bytes(digestSeed, info.raw[:])
+			now, _ := r.info(table) // without the table always the same
 			wrote = wrote || w.sizes[i][table] != now
 			w.sizes[i][table] = now
 		}

@@ -2,10 +2,8 @@ package ipt
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/maphash"
 
 	"golang.org/x/sys/unix"
 
@@ -15,9 +13,6 @@ import (
 
 // ErrBusy means that others changed the rules while they were read. Try again.
 var ErrBusy = netlink.ErrInterrupted
-
-// digestSeed makes digests unpredictable. They are compared within one process only.
-var digestSeed = maphash.MakeSeed()
 
 // nftRequests asks nf_tables for the chains and rules of iptables-nft.
 type nftRequests struct {
@@ -36,13 +31,6 @@ type chainList struct {
 func openNFTRequests(family Family) (*nftRequests, error) {
 	conn, err := nf.Open()
 	return &nftRequests{conn, family, chainList{}}, err
-}
-
-func familyNumber(family Family) nf.Family {
-	if family == IPv6 {
-		return nf.IPv6
-	}
-	return nf.IPv4
 }
 
 func (r *nftRequests) close() error { return r.conn.Close() }
@@ -96,7 +84,7 @@ func (r *nftRequests) chains(table string) ([]string, error) {
 	names, known := r.listed.tables[table]
 	if !known || r.listed.generation != generation {
 		tables := map[string][]string{}
-		err := existing(r.conn.Chains(familyNumber(r.family), "", func(table string, c nf.Chain) {
+		err := existing(r.conn.Chains(r.family.Number(), "", func(table string, c nf.Chain) {
 			tables[table] = append(tables[table], c.Name)
 		}))
 		if err != nil {
@@ -110,7 +98,7 @@ func (r *nftRequests) chains(table string) ([]string, error) {
 
 // exists reports whether a table has a chain.
 func (r *nftRequests) exists(table, name string) (bool, error) {
-	found, err := r.conn.Chain(familyNumber(r.family), table, name)
+	found, err := r.conn.Chain(r.family.Number(), table, name)
 	return found.Name == name, existing(err)
 }
 
@@ -143,48 +131,9 @@ func counted(expressions netlink.Attrs) uint64 {
 	return 0
 }
 
-func isCounter(expression []byte) bool {
-	name, _ := nf.ReadExpr(expression)
-	return string(name) == "counter"
-}
-
-// ruleDigest computes digests of rules.
-type ruleDigest struct{ sum maphash.Hash }
-
-func newRuleDigest() (d ruleDigest) {
-	d.sum.SetSeed(digestSeed)
-	return d
-}
-
-// of returns the digest of a rule, without counters.
-func (d *ruleDigest) of(rule nf.Rule) uint64 {
-	d.sum.Reset()
-	for expressions := rule.Expressions(); expressions.Next(); {
-		if !isCounter(expressions.Data) {
-			d.sum.Write(expressions.Data)
-		}
-	}
-	d.sum.Write(rule.UserData())
-	return d.sum.Sum64()
-}
-
-// TextDigest returns a digest of rules as a program prints them; 0 if there are none. It is comparable as that of [Compared] is.
-func TextDigest(rules []string) uint64 {
-	if len(rules) == 0 {
-		return 0
-	}
-	var sum maphash.Hash
-	sum.SetSeed(digestSeed)
-	for _, rule := range rules {
-		sum.WriteString(rule)
-		sum.WriteByte('\n')
-	}
-	return sum.Sum64() | 1
-}
-
 // rules visits the rules of a chain.
 func (r *nftRequests) rules(table, chain string, visit func(nf.Rule)) error {
-	return existing(r.conn.Rules(familyNumber(r.family), table, chain, visit))
+	return existing(r.conn.Rules(r.family.Number(), table, chain, visit))
 }
 
 // existing drops the error that an object does not exist: a table that is not there has no chains, and no rules.
@@ -201,15 +150,4 @@ func readError(err error) error {
 		return nil
 	}
 	return fmt.Errorf("read from nf_tables: %w", netlink.WithAdvice(err, nf.Advice))
-}
-
-// chained adds a rule's digest to its chain's.
-func chained(chain, rule uint64) uint64 {
-	var sum maphash.Hash
-	sum.SetSeed(digestSeed)
-	var both [16]byte
-	binary.NativeEndian.PutUint64(both[:8], chain)
-	binary.NativeEndian.PutUint64(both[8:], rule)
-	sum.Write(both[:])
-	return sum.Sum64() | 1 // 0 is an empty chain's
 }

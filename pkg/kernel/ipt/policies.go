@@ -2,8 +2,8 @@ package ipt
 
 import (
 	"context"
-	"errors"
-	"strings"
+	"fmt"
+	"slices"
 )
 
 // Policy is the policy of a built-in chain.
@@ -12,37 +12,29 @@ type Policy struct {
 	Rules int
 }
 
-// Policies returns the policy of each built-in chain of the table filter of the legacy variant, such as FORWARD: DROP,
-// and how many rules the chain has. It does not create the table; without it there are none.
+// Policies returns the policies of the chains INPUT and FORWARD of the table filter of the legacy variant, and how many rules they have.
+// It does not create the table; without it there are none.
 func Policies(ctx context.Context, family Family) (map[string]Policy, error) {
 	if !legacyTableExists(family, "filter") {
 		return nil, nil
 	}
-	t, err := Open(ctx, family, Legacy)
+	found, err := find(ctx, family, Legacy)
 	if err != nil {
 		return nil, err
 	}
-	text, err := t.Save(ctx, "filter")
-	if err := errors.Join(err, t.Close()); err != nil {
-		return nil, err
-	}
-	return parsePolicies(text), nil
-}
-
-// parsePolicies parses the output of iptables-save.
-func parsePolicies(saved string) map[string]Policy {
 	policies := map[string]Policy{}
-	for line := range strings.Lines(saved) {
-		fields := strings.Fields(line)
-		switch {
-		case len(fields) >= 2 && strings.HasPrefix(fields[0], ":") && fields[1] != "-":
-			policies[fields[0][1:]] = Policy{Drops: fields[1] == "DROP"}
-		case len(fields) >= 3 && strings.HasPrefix(fields[0], "[") && fields[1] == "-A":
-			if p, builtIn := policies[fields[2]]; builtIn {
-				p.Rules++
-				policies[fields[2]] = p
+	err = leave(ctx, func() error {
+		for _, chain := range []string{"INPUT", "FORWARD"} {
+			lines, err := found.plain.List("filter", chain) // its policy and its rules
+			if err != nil {
+				return err
 			}
+			policies[chain] = Policy{Drops: slices.Contains(lines, "-P "+chain+" DROP"), Rules: len(lines) - 1}
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("iptables %s: list the chains of table filter: %w", family, err)
 	}
-	return policies
+	return policies, nil
 }

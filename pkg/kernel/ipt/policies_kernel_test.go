@@ -2,6 +2,7 @@ package ipt
 
 import (
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -15,11 +16,13 @@ func TestKernelPolicies(t *testing.T) {
 	if policies, err := Policies(t.Context(), IPv4); policies != nil || err != nil || legacyTableExists(IPv4, "filter") {
 		t.Errorf("without a table: %v, %v", policies, err)
 	}
-	if out, err := exec.Command("iptables-legacy", "-P", "FORWARD", "DROP").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+	for _, args := range []string{"-N OTHER", "-A OTHER -j ACCEPT", "-P FORWARD DROP", "-A FORWARD -j OTHER", "-A FORWARD -i lo -j ACCEPT"} {
+		if out, err := exec.Command("iptables-legacy", strings.Fields(args)...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
 	}
 	policies, err := Policies(t.Context(), IPv4)
-	if diff := cmp.Diff(map[string]Policy{"INPUT": {}, "OUTPUT": {}, "FORWARD": {Drops: true}}, policies); diff != "" || err != nil {
+	if diff := cmp.Diff(map[string]Policy{"INPUT": {}, "FORWARD": {Drops: true, Rules: 2}}, policies); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 }

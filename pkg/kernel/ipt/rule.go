@@ -52,10 +52,11 @@ func (r Rule) Text() string {
 	return string(r.appendText(make([]byte, 0, longRule)))
 }
 
-// Equal reports whether two rules have the same text.
+// Equal reports whether two rules have the same text, or, if one of them was listed, an equivalent one.
 func (r Rule) Equal(o Rule) bool {
 	var buffers [2][longRule]byte
-	return bytes.Equal(r.appendText(buffers[0][:0]), o.appendText(buffers[1][:0]))
+	a, b := r.appendText(buffers[0][:0]), o.appendText(buffers[1][:0])
+	return bytes.Equal(a, b) || (r.listed != "" || o.listed != "") && Canonical(string(a)) == Canonical(string(b))
 }
 
 // appendText writes that text into an empty buffer.
@@ -109,22 +110,12 @@ func (d Destination) words() (extension, option, value string) {
 
 func (s Source) encode(e *encoder, not bool) {
 	p := netip.Prefix(s)
-	e.source = e.address(e.source, not, 0, p.Addr(), maskOf(p))
+	e.source = e.address(e.source, not, nf.Source, p.Addr(), nf.MaskOf(p))
 }
 
 func (d Destination) encode(e *encoder, not bool) {
 	p := netip.Prefix(d)
-	e.destination = e.address(e.destination, not, 1, p.Addr(), maskOf(p))
-}
-
-// maskOf returns the mask of a range.
-func maskOf(p netip.Prefix) netip.Addr {
-	mask := make([]byte, p.Addr().BitLen()/8)
-	for i := range mask {
-		mask[i] = byte(0xff << max(0, min(8, 8*(i+1)-p.Bits())))
-	}
-	addr, _ := netip.AddrFromSlice(mask)
-	return addr
+	e.destination = e.address(e.destination, not, nf.Destination, p.Addr(), nf.MaskOf(p))
 }
 
 // DestinationBits matches destinations by some of their bits, which need not be the first ones.
@@ -135,7 +126,7 @@ func (d DestinationBits) words() (extension, option, value string) {
 }
 
 func (d DestinationBits) encode(e *encoder, not bool) {
-	e.destination = e.address(e.destination, not, 1, d.Addr, d.Mask)
+	e.destination = e.address(e.destination, not, nf.Destination, d.Addr, d.Mask)
 }
 
 // In matches the input interface; a final + stands for any rest.

@@ -32,21 +32,15 @@ const (
 // layout is where the parts of a family's entries are: struct ipt_entry, struct ip6t_entry.
 type layout struct {
 	socketFamily, level      int
-	match                    int // size of the part with addresses, interfaces and protocol
 	targetOffset, nextOffset int
 	size                     int // where an entry's matches begin
 }
 
 func layoutOf(family Family) layout {
 	if family == IPv6 {
-		return layout{socketFamily: unix.AF_INET6, level: unix.SOL_IPV6, match: 136, targetOffset: 140, nextOffset: 142, size: 168}
+		return layout{socketFamily: unix.AF_INET6, level: unix.SOL_IPV6, targetOffset: 140, nextOffset: 142, size: 168}
 	}
-	return layout{socketFamily: unix.AF_INET, level: unix.SOL_IP, match: 84, targetOffset: 88, nextOffset: 90, size: 112}
-}
-
-// hookNames returns the names of the built-in chains by hook number, enum nf_inet_hooks.
-func hookNames() [5]string {
-	return [5]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}
+	return layout{socketFamily: unix.AF_INET, level: unix.SOL_IP, targetOffset: 88, nextOffset: 90, size: 112}
 }
 
 // legacyRequests reads the entries of x_tables through a raw socket, as the programs do.
@@ -55,7 +49,6 @@ type legacyRequests struct {
 	socket int
 	// getsockopt is the system call, unless a test replaces it.
 	getsockopt func(option int, value []byte) error
-	buffer     []byte
 }
 
 func openLegacyRequests(family Family) (*legacyRequests, error) {
@@ -105,18 +98,14 @@ func (r *legacyRequests) info(table string) (i tableInfo, _ error) {
 	return i, nil
 }
 
-// entries reads a table's entries, all or none of them, into the reused buffer. If the table is replaced meanwhile, the error is
+// entries reads a table's entries, all or none of them. If the table is replaced meanwhile, the error is
 // ErrBusy.
 func (r *legacyRequests) entries(table string) ([]byte, *tableInfo, error) {
 	i, err := r.info(table)
 	if err != nil {
 		return nil, nil, err
 	}
-	if need := entriesHeader + int(i.size); cap(r.buffer) < need {
-		r.buffer = make([]byte, need)
-	}
-	raw := r.buffer[:entriesHeader+int(i.size)]
-	clear(raw[:entriesHeader])
+	raw := make([]byte, entriesHeader+int(i.size))
 	copy(raw[:tableNameLen-1], table)
 	binary.NativeEndian.PutUint32(raw[tableNameLen:], i.size)
 	err = r.getsockopt(optEntries, raw)
@@ -141,7 +130,7 @@ func (l layout) chains(entries []byte, i *tableInfo) (map[uint32]string, error) 
 	chains := map[uint32]string{}
 	for hook, at := range i.entry {
 		if i.hooks&(1<<hook) != 0 {
-			chains[at] = hookNames()[hook]
+			chains[at] = Builtin()[hook]
 		}
 	}
 	err := l.walk(entries, func(at uint32, entry, target []byte) {

@@ -20,7 +20,12 @@ const (
 )
 
 // Number is the family in nf_tables.
-func (f Family) Number() nf.Family { return familyNumber(f) }
+func (f Family) Number() nf.Family {
+	if f == IPv6 {
+		return nf.IPv6
+	}
+	return nf.IPv4
+}
 
 // Variant is what the programs write to: the nf_tables or the x_tables of the kernel. The programs of one variant do not see
 // the rules of the other, though both are in effect.
@@ -62,17 +67,14 @@ type Tables interface {
 	// Save returns a table as iptables-save -c prints it, and "" if there is no such table.
 	Save(ctx context.Context, table string) (string, error)
 
-	// Compare returns each chain of a table, or those given that exist, and whether it has exactly the expected rules. It runs no program and returns no text, so it takes far less time and
-	// memory than Save. A rule that iptables wrote counts as different if iptables 1.8.9 and 1.8.10 would write it with other
-	// bytes. In the legacy variant, where Save is cheap, and with iptables before 1.8.9, the error is [errors.ErrUnsupported]. If ctx
-	// ends, it returns the chains that it has compared until then with an error.
+	// Compare returns each chain of a table, or those given that exist, and whether it has the expected rules. It runs no program and
+	// returns no text, so it takes far less time and memory than Save. A rule that iptables wrote counts as different if iptables
+	// 1.8.9 and 1.8.10 would write it with other bytes. In the legacy variant, where Save is cheap, and with iptables before 1.8.9,
+	// the error is [errors.ErrUnsupported]. If ctx ends, it returns the chains that it has compared until then with an error.
 	Compare(ctx context.Context, table string, expected Expected, chains ...string) (map[string]Compared, error)
 
 	// Rules lists a chain's rules as iptables -S prints them, without the words -A CHAIN.
 	Rules(ctx context.Context, table, chain string) ([]string, error)
-	// Has returns for each of the rules whether a chain has it; a missing chain has none. It runs no program in the nft variant of
-	// iptables 1.8.9 and later, and otherwise one, which lists the chain.
-	Has(ctx context.Context, table, chain string, rules ...Rule) ([]bool, error)
 	// Insert inserts different rules at the heads of built-in chains, one after the other, those that the chains do not have: all of
 	// them or none.
 	Insert(ctx context.Context, table string, rules ...ChainRule) error

@@ -76,7 +76,7 @@ func (t *Transaction) Text() string {
 	return b.String()
 }
 
-// Builtin returns the names of the built-in chains of all tables.
+// Builtin returns the names of the built-in chains of all tables, by hook number, enum nf_inet_hooks.
 func Builtin() []string { return []string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"} }
 
 func isBuiltin(chain string) bool { return slices.Contains(Builtin(), chain) }

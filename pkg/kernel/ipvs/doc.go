@@ -24,16 +24,10 @@ type Server struct {
 // String returns, for example, "protocol 6, 10.96.0.1:443".
 func (s Server) String() string { return fmt.Sprintf("protocol %d, %s", s.Protocol, s.Addr) }
 
-// Set is a set of addresses or ports.
+// Set is a set of addresses or ports. Ports are those of its elements that have one.
 type Set struct {
-	Name    string
-	Entries []Entry
-}
-
-// Entry is an element of a Set. Fields that the set does not have are zero.
-type Entry struct {
-	Protocol uint8
-	Addr     netip.AddrPort
+	Name  string
+	Ports []uint16
 }
 
 // Objects are the objects of one network namespace.
@@ -42,7 +36,7 @@ type Objects interface {
 	Servers() ([]Server, error)
 	// DeleteServer deletes a virtual server with its destinations. A missing one is not an error.
 	DeleteServer(s Server) error
-	// Sets returns the sets whose name is wanted, with their entries.
+	// Sets returns the sets whose name is wanted, with their ports.
 	Sets(wanted func(name string) bool) ([]Set, error)
 	// DeleteSet deletes a set. The error is [ErrBusy] if a rule uses it; a missing set is not an error.
 	DeleteSet(name string) error

@@ -155,23 +155,12 @@ func (Kernel) Sets(wanted func(name string) bool) ([]Set, error) {
 		}
 		set := &sets[len(sets)-1]
 		for _, e := range part.Entries {
-			set.Entries = append(set.Entries, entryOf(e))
+			if e.Port != nil {
+				set.Ports = append(set.Ports, *e.Port)
+			}
 		}
 	}
 	return sets, nil
-}
-
-func entryOf(e netlink.IPSetEntry) (entry Entry) {
-	addr, _ := netip.AddrFromSlice(e.IP)
-	port := uint16(0)
-	if e.Port != nil {
-		port = *e.Port
-	}
-	if e.Protocol != nil {
-		entry.Protocol = *e.Protocol
-	}
-	entry.Addr = netip.AddrPortFrom(addr.Unmap(), port)
-	return entry
 }
 
 // DeleteSet is part of [Objects].

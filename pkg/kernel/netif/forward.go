@@ -18,7 +18,7 @@ import (
 // WhyNotForwarded returns why the kernel does not send a packet on that has passed hook prerouting, or output if the name of its input
 // interface is empty: the answer of the kernel's own lookup of the route, or a setting of the interface, with what changes it. It is ""
 // if neither prevents that now.
-func (k *Kernel) WhyNotForwarded(source, destination netip.Addr, in string, mark uint32) string {
+func (Kernel) WhyNotForwarded(source, destination netip.Addr, in string, mark uint32) string {
 	if port := withoutHairpin(source, destination, in); port != "" {
 		return fmt.Sprintf("hairpin mode is off on %s, the port of bridge %s that the packet came from and has to go back through (bridge link set dev %s hairpin on)", port, in, port)
 	}

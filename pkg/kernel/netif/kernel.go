@@ -15,11 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kernel is the interfaces of the network namespace in which its methods are called.
+// Kernel is the interfaces of the network namespace in which its methods are called. Each opens the sockets that it needs.
 type Kernel struct{}
-
-// New opens nothing: each method opens the sockets that it needs.
-func New() *Kernel { return &Kernel{} }
 
 const (
 	// dumpTries is how often addresses are read until no change interrupts that.
@@ -32,7 +29,7 @@ const (
 
 // Addrs returns the addresses of all interfaces of both families, sorted and distinct, including loopback. It leaves
 // out IPv6 link-local addresses, which need a zone, and addresses that failed duplicate address detection.
-func (k *Kernel) Addrs() ([]netip.Addr, error) {
+func (Kernel) Addrs() ([]netip.Addr, error) {
 	list, err := dump()
 	if err != nil {
 		return nil, err
@@ -42,18 +39,19 @@ func (k *Kernel) Addrs() ([]netip.Addr, error) {
 
 // NodeAddrs returns the addresses by which other machines may know this one: global unicast addresses of interfaces
 // other than loopback. First comes the address of each family, IPv4 before IPv6, that the kernel uses towards the
-// default route, then the others in order.
-func (k *Kernel) NodeAddrs() ([]netip.Addr, error) {
+// default route, or without one of the interface with the other family's; then the others in order.
+func (Kernel) NodeAddrs() ([]netip.Addr, error) {
 	list, err := dump()
 	if err != nil {
 		return nil, err
 	}
-	loopback := map[int]bool{}
+	loopback, links := map[int]bool{}, map[netip.Addr]int{}
 	for _, a := range list {
 		loopback[a.link] = loopback[a.link] || a.addr.IsLoopback()
+		links[a.addr] = a.link
 	}
 	addrs := sorted(list, func(a address) bool { return a.addr.IsGlobalUnicast() && !loopback[a.link] })
-	return primaryFirst(addrs, sourceTowards), nil
+	return primaryFirst(addrs, links, sourceTowards), nil
 }
 
 // address is an address and the index of the interface that has it.
@@ -104,24 +102,33 @@ func faraway() []netip.Addr {
 	return []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
 }
 
-// primaryFirst moves the source address of packets to faraway to the front, for each family.
-func primaryFirst(addrs []netip.Addr, source func(netip.Addr) (netip.Addr, bool)) []netip.Addr {
-	var front []netip.Addr
+// primaryFirst moves the source address of packets to faraway to the front, for each family; without a default route the first address of
+// the interface that has the other family's, such as of eth0 and not of a bridge of pods, or else any. links are the interfaces of addresses.
+func primaryFirst(addrs []netip.Addr, links map[netip.Addr]int, source func(netip.Addr) (netip.Addr, bool)) []netip.Addr {
+	var sources, front []netip.Addr
 	for _, there := range faraway() {
-		family := func(a netip.Addr) bool { return a.Is4() == there.Is4() }
-		primary, ok := source(there)
-		if at := slices.Index(addrs, primary); !ok || at < 0 {
-			// Without a default route, any may be the first.
-			at = slices.IndexFunc(addrs, family)
-			if at < 0 {
-				continue
-			}
-			primary = addrs[at]
+		if addr, ok := source(there); ok {
+			sources = append(sources, addr)
 		}
-		front = append(front, primary)
-		addrs = slices.DeleteFunc(addrs, func(a netip.Addr) bool { return a == primary })
 	}
-	return append(front, addrs...)
+	rank := func(a netip.Addr) int {
+		link, known := links[a]
+		switch {
+		case slices.Contains(sources, a):
+			return 0
+		case known && slices.ContainsFunc(sources, func(s netip.Addr) bool { return links[s] == link }):
+			return 1
+		default:
+			return 2
+		}
+	}
+	for _, there := range faraway() {
+		own := slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return a.Is4() != there.Is4() })
+		if len(own) > 0 {
+			front = append(front, slices.MinFunc(own, func(a, b netip.Addr) int { return rank(a) - rank(b) }))
+		}
+	}
+	return append(front, slices.DeleteFunc(addrs, func(a netip.Addr) bool { return slices.Contains(front, a) })...)
 }
 
 // sourceTowards returns the source address that the kernel would use.
@@ -137,7 +144,7 @@ func sourceTowards(there netip.Addr) (netip.Addr, bool) {
 // Watch returns a channel that receives a value after addresses may have changed, until ctx ends. Several changes may
 // be coalesced into one value. No change after Watch returned is missed: a subscription that broke, because there were
 // more changes than its buffer holds, is renewed and counts as a change.
-func (k *Kernel) Watch(ctx context.Context) <-chan struct{} {
+func (Kernel) Watch(ctx context.Context) <-chan struct{} {
 	changed := make(chan struct{}, 1)
 	updates, unsubscribe, err := subscribe(ctx)
 	go func() {

@@ -32,7 +32,7 @@ func ip(t *testing.T, command string, args ...any) {
 // TestKernel compares addresses with those of a real kernel.
 func TestKernel(t *testing.T) {
 	netns.Enter(t, "ip")
-	k := New()
+	k := Kernel{}
 	want := func(what string, get func() ([]netip.Addr, error), want ...string) {
 		t.Helper()
 		got, err := get()
@@ -63,7 +63,7 @@ func TestKernel(t *testing.T) {
 // TestKernelWatch expects a value after every change of a real kernel's addresses.
 func TestKernelWatch(t *testing.T) {
 	netns.Enter(t, "ip")
-	k := New()
+	k := Kernel{}
 	ctx := t.Context()
 	ip(t, "link set lo up")
 	changed := k.Watch(ctx)

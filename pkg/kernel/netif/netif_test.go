@@ -34,11 +34,16 @@ func TestPrimaryFirst(t *testing.T) {
 		{"no addresses", nil, []string{"192.0.2.9"}, nil},
 		{"source that no interface has", []string{"10.0.0.1", "10.0.0.2"}, []string{"192.0.2.9"}, []string{"10.0.0.1", "10.0.0.2"}},
 		{"only IPv6", []string{"fd00::1", "fd00::2"}, []string{"fd00::2"}, []string{"fd00::2", "fd00::1"}},
+		{"IPv6 without a default route", []string{"10.0.0.1", "192.0.2.1", "fd00::1", "fd00::9"}, []string{"192.0.2.1"}, []string{"192.0.2.1", "fd00::9", "10.0.0.1", "fd00::1"}},
 		{"both", []string{"10.0.0.1", "10.0.0.2", "fd00::1", "fd00::2"}, []string{"10.0.0.2", "fd00::2"}, []string{"10.0.0.2", "fd00::2", "10.0.0.1", "fd00::1"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			got := primaryFirst(addrs(test.addrs...), func(there netip.Addr) (netip.Addr, bool) {
+			links := map[netip.Addr]int{}
+			for i, a := range addrs("10.0.0.1", "fd00::1", "192.0.2.1", "fd00::9") {
+				links[a] = 1 + i/2
+			}
+			got := primaryFirst(addrs(test.addrs...), links, func(there netip.Addr) (netip.Addr, bool) {
 				for _, a := range addrs(test.source...) {
 					if a.Is4() == there.Is4() {
 						return a, true

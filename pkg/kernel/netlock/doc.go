@@ -6,7 +6,7 @@
 // in the user namespace that owns the network namespace, and frees it when the socket's process ends for any reason.
 // No rule logs to the group.
 //
-// A process that waits asks the holder who it is by multicast on the same socket. The kernel lets only processes with
-// CAP_NET_ADMIN send to other processes by NETLINK_NETFILTER (netlink(7)), and receive its multicasts, so that nobody else can
+// A process that waits asks the holder who it is by multicast, and the holder answers in the same way. The kernel lets only processes
+// with CAP_NET_ADMIN send to other processes by NETLINK_NETFILTER (netlink(7)), and receive its multicasts, so that nobody else can
 // ask, answer or listen.
 package netlock

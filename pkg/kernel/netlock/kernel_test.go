@@ -97,17 +97,17 @@ func TestKernelMutualExclusion(t *testing.T) {
 // may go on, and reported as one that does not serve.
 func TestKernelSilentHolder(t *testing.T) {
 	netns.Require(t)
-	holder, err := open(unix.NFNL_SUBSYS_ULOG)
+	holder, err := open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := holder.claim(t.Context(), &Request{}); err != nil {
+	if err := holder.claim(t.Context(), &Request{subsystem: unix.NFNL_SUBSYS_ULOG}); err != nil {
 		t.Fatal(err)
 	}
 	w := await(t.Context(), Request{})
 	w.owner(t, "one that does not answer", func(o Owner) bool { return o == Owner{} })
 	w.waits(t)
-	if err := holder.file.Close(); err != nil {
+	if err := holder.close(); err != nil {
 		t.Error(err)
 	}
 	release(t, w.gets(t))

@@ -12,17 +12,31 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
 const (
+	// logGroup is the group of NFLOG that the holder has bound: "kp". It never changes, because different versions exclude each other.
+	logGroup = 'k'<<8 | 'p'
+	// talkGroup is where questions and answers are sent. Of the 32 groups of NETLINK_NETFILTER the kernel uses the first ones, NFNLGRP_*.
+	talkGroup = 32
+	// talkQueue is how many bytes of them wait until they are read.
+	talkQueue = 64 << 10
+	// attrOwner is the attribute of an answer, which has an Owner in JSON. A question has none.
+	attrOwner = 1
+
 	// pause is the time between two attempts, unless the holder says that it has released the lock. An attempt costs 10 µs, and
 	// waking up a few hundred.
 	pause = 500 * time.Millisecond
-	// askPeriod is the time between two questions to the holder.
-	askPeriod = 2 * time.Second
 	// answerTimeout limits how long an answer may take. A holder that does not answer, for example because it is stopped, still
 	// holds the lock.
 	answerTimeout = time.Second
+
+	// From linux/netfilter/nfnetlink_log.h.
+	configMessage = 1 // NFULNL_MSG_CONFIG
+	configCommand = 1 // NFULA_CFG_CMD
+	commandBind   = 1 // NFULNL_CFG_CMD_BIND
 )
 
 // Owner is a process that holds the lock.
@@ -36,14 +50,6 @@ type Owner struct {
 	Since   time.Time `json:"since,omitzero"`
 	// Serving reports that the owner serves this node, as far as it knows: what it should have programmed is programmed.
 	Serving bool `json:"serving,omitempty"`
-}
-
-// describe returns what a process says about itself. What is not plain text stays empty.
-func describe(text []byte) (said Owner) {
-	if json.Unmarshal(text, &said) != nil || strings.ContainsFunc(said.Mode+said.Version, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return Owner{}
-	}
-	return said
 }
 
 // HeldError reports that another process holds the lock.
@@ -75,21 +81,24 @@ type Request struct {
 	Waiting func(Owner)
 
 	subsystem uint16 // NFLOG's, but in tests
-	last      *Owner
+	last      Owner  // that was reported
+	reported  bool
 }
 
 // report calls Waiting if something changed.
 func (r *Request) report(o Owner) {
-	if r.Waiting != nil && (r.last == nil || *r.last != o) {
-		r.last = &o
+	if r.Waiting != nil && (!r.reported || r.last != o) {
+		r.last, r.reported = o, true
 		r.Waiting(o)
 	}
 }
 
 // Lock is held until Release, or until the process ends.
 type Lock struct {
-	socket *socket
-	ended  chan struct{}
+	// group is the socket that binds the group of NFLOG, talk the one for questions and answers.
+	group *netlink.Socket
+	talk  *netlink.Listener
+	ended chan struct{}
 }
 
 // Try takes the lock. The error is a [*HeldError] if another process holds it.
@@ -118,110 +127,137 @@ func Acquire(ctx context.Context, r Request) (*Lock, error) {
 	if r.subsystem == 0 {
 		r.subsystem = unix.NFNL_SUBSYS_ULOG
 	}
-	s, err := open(r.subsystem)
+	l, err := open()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("lock this network namespace: %w", err)
 	}
-	if err := s.claim(ctx, &r); err != nil {
-		return nil, errors.Join(err, s.file.Close())
+	if err := l.claim(ctx, &r); err != nil {
+		return nil, errors.Join(err, l.close())
 	}
-	l := &Lock{socket: s, ended: make(chan struct{})}
 	r.Self.PID, r.Self.Since = os.Getpid(), time.Now().UTC().Truncate(time.Second)
 	go l.answer(r.Self, r.Serving)
 	return l, nil
 }
 
-// claim binds the group.
-func (s *socket) claim(ctx context.Context, r *Request) error {
-	var asked, answered time.Time
-	for ctx.Err() == nil {
-		now := time.Now()
-		if now.Sub(asked) >= askPeriod {
-			if err := s.ask(); err != nil {
-				return fmt.Errorf("ask who holds this network namespace: %w", err)
-			}
-			asked = now
+// open opens the sockets in the network namespace of the calling thread.
+func open() (*Lock, error) {
+	group, err := netlink.Open()
+	if err != nil {
+		return nil, err
+	}
+	talk, err := netlink.Listen(talkGroup, talkQueue)
+	if err != nil {
+		return nil, errors.Join(err, group.Close())
+	}
+	l := &Lock{group: group, talk: talk, ended: make(chan struct{})}
+	if err := talk.Join(); err != nil {
+		return nil, errors.Join(fmt.Errorf("join netfilter's multicast group %d: %w; it needs the capability NET_ADMIN", talkGroup, err), l.close())
+	}
+	return l, nil
+}
+
+func (l *Lock) close() error { return errors.Join(l.group.Close(), l.talk.Close()) }
+
+// claim binds the group. Between attempts it asks who has bound it.
+func (l *Lock) claim(ctx context.Context, r *Request) error {
+	heard := time.Now()
+	for {
+		switch err := l.bind(r.subsystem); {
+		case err == nil:
+			return nil
+		case !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EEXIST): // these mean that another socket has bound it
+			return fmt.Errorf("lock this network namespace by group %d of NFLOG: %w; load the kernel's module nfnetlink_log", logGroup, err)
 		}
-		if err := s.configure(commandBind); err != nil {
-			return fmt.Errorf("lock this network namespace: %w", err)
-		}
-		got, err := s.listen(now.Add(pause))
+		answered, err := l.ask(ctx, r)
 		switch {
-		case err != nil || got.bound:
-			return err
-		case got.owner != nil:
-			answered = time.Now()
-			r.report(*got.owner)
-		case answered.After(asked) || time.Since(asked) < answerTimeout:
-		case got.refused > 0: // and nobody answers
-			return fmt.Errorf("lock this network namespace by group %d of NFLOG: %w; load the kernel's module nfnetlink_log", logGroup, got.refused)
-		case r.last == nil:
-			r.report(Owner{})
-		default:
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			return fmt.Errorf("ask who holds this network namespace: %w", err)
+		case answered:
+			heard = time.Now()
+		case time.Since(heard) >= answerTimeout:
 			r.report(Owner{PID: r.last.PID})
 		}
 	}
-	return context.Cause(ctx)
 }
 
-// heard is what a socket received.
-type heard struct {
-	// bound means that this socket has bound the group.
-	bound bool
-	// refused is the kernel's error if it cannot bind the group for anybody.
-	refused unix.Errno
-	// owner is the holder's answer.
-	owner *Owner
+// bind asks the kernel to bind the group to a socket of this process.
+func (l *Lock) bind(subsystem uint16) error {
+	h := netlink.Header{Type: subsystem<<8 | configMessage, Flags: unix.NLM_F_ACK, Resource: logGroup}
+	return l.group.Get(h, func(b []byte) []byte { return netlink.AppendBytes(b, configCommand, []byte{commandBind}) }, nil)
 }
 
-// listen receives messages until a time, or until the group is bound, may be free, or its holder has answered.
-func (s *socket) listen(until time.Time) (got heard, err error) {
-	for !got.bound {
-		m, err := s.receive(until)
-		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			return got, nil
-		case errors.Is(err, unix.ENOBUFS): // some messages are lost
-		case err != nil:
-			return got, fmt.Errorf("wait for the lock on this network namespace: %w", err)
-		case m.port != 0 && len(m.text) > 0:
-			got.owner = new(describe(m.text))
-			return got, nil
-		case m.port != 0: // somebody asks, perhaps because the lock is free
-			return got, nil
-		case m.errno == unix.EPERM, m.errno == unix.EEXIST: // another socket has bound the group
-		case m.errno == 0, m.errno == unix.EBUSY: // this socket had bound it already
-			got.bound = true
-		default:
-			got.refused = m.errno
-		}
+// ask asks who has bound the group, and reports the answers until a pause has passed, or the group may be free.
+func (l *Lock) ask(ctx context.Context, r *Request) (answered bool, _ error) {
+	if err := l.say(nil); err != nil {
+		return false, err
 	}
-	return got, nil
-}
-
-// Release releases the lock. A waiting process takes it immediately.
-func (l *Lock) Release() error {
-	_ = l.socket.configure(commandUnbind) // closing does the same; it has an effect before those who wait are woken up
-	_ = l.socket.ask()
-	err := l.socket.file.Close()
-	<-l.ended
-	return err
+	ctx, cancel := context.WithTimeout(ctx, pause)
+	defer cancel()
+	err := l.hear(ctx, func(owner *Owner) (free bool) {
+		if owner != nil && owner.PID != 0 {
+			answered = true
+			r.report(*owner)
+		}
+		return owner != nil && owner.PID == 0
+	})
+	if ctx.Err() != nil {
+		err = nil
+	}
+	return answered, err
 }
 
 // answer answers questions until the socket is closed.
 func (l *Lock) answer(self Owner, serving func() bool) {
 	defer close(l.ended)
-	for {
-		m, err := l.socket.receive(time.Time{})
-		switch {
-		case errors.Is(err, unix.ENOBUFS): // some questions are lost
-		case err != nil:
-			return
-		case m.port != 0 && len(m.text) == 0:
+	_ = l.hear(context.Background(), func(owner *Owner) bool {
+		if owner == nil {
 			self.Serving = serving != nil && serving()
-			if text, err := json.Marshal(self); err == nil {
-				_ = l.socket.tell(m.port, text) // an error means that the process that asked has ended
-			}
+			_ = l.say(&self) // those who did not hear it ask again
 		}
+		return false
+	})
+}
+
+// say tells the other proxies who holds the lock, one without PID if nobody does, or asks them if owner is nil.
+func (l *Lock) say(owner *Owner) error {
+	b := netlink.AppendMessage(nil, netlink.Header{Type: unix.NLMSG_NOOP})
+	if owner != nil {
+		text, err := json.Marshal(owner)
+		if err != nil {
+			return err
+		}
+		b = netlink.AppendBytes(b, attrOwner, text)
 	}
+	netlink.EndMessage(b, 0)
+	return l.talk.Send(b)
+}
+
+// hear calls each with what others say, as an argument of theirs to say, until it returns true or ctx ends.
+func (l *Lock) hear(ctx context.Context, each func(owner *Owner) (enough bool)) error {
+	return l.talk.Await(ctx, func() (enough bool) {
+		for found := true; found; { // some may be lost
+			found, _ = l.talk.Receive(func(m netlink.Message) { enough = each(ownerIn(m)) || enough })
+		}
+		return enough
+	})
+}
+
+// ownerIn returns what a message says. What is not plain text is nothing.
+func ownerIn(m netlink.Message) *Owner {
+	var said Owner
+	if json.Unmarshal(m.Attr(attrOwner), &said) != nil || strings.ContainsFunc(said.Mode+said.Version, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return nil
+	}
+	return &said
+}
+
+// Release releases the lock. A waiting process takes it immediately.
+func (l *Lock) Release() error {
+	err := l.group.Close()
+	_ = l.say(&Owner{}) // wakes up those who wait
+	err = errors.Join(err, l.talk.Close())
+	<-l.ended
+	return err
 }

@@ -61,15 +61,12 @@ func (b *Batch) In(table string) {
 // frame appends the message that begins or ends a batch.
 func (b *Batch) frame(typ uint16) {
 	start := len(b.buf)
-	b.buf = netlink.AppendMessage(b.buf, netlink.Header{Type: typ, Flags: unix.NLM_F_REQUEST})
+	b.buf = netlink.AppendMessage(b.buf, netlink.Header{Type: typ, Flags: unix.NLM_F_REQUEST, Resource: unix.NFNL_SUBSYS_NFTABLES})
 	netlink.EndMessage(b.buf, start)
 }
 
 // Bytes returns the batch's messages, without its end. They are valid until the next operation.
 func (b *Batch) Bytes() []byte { return b.buf }
-
-// Err returns the error of the first operation that cannot be encoded.
-func (b *Batch) Err() error { return b.err }
 
 // Len is the number of operations in the batch.
 func (b *Batch) Len() int { return b.elements + b.others }

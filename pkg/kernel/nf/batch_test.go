@@ -201,6 +201,8 @@ func TestBatchMessages(t *testing.T) {
 			if m.Family != unix.NFPROTO_IPV6 {
 				t.Errorf("message %d is of family %d", seq, m.Family)
 			}
+		} else if m.Resource != unix.NFNL_SUBSYS_NFTABLES {
+			t.Errorf("message %d, the beginning or the end, is for subsystem %d", seq, m.Resource)
 		}
 	}
 	const add = unix.NLM_F_REQUEST | unix.NLM_F_CREATE | unix.NLM_F_EXCL

@@ -101,19 +101,6 @@ func (c *Conn) Do(ctx context.Context, f func() error) (finished bool, _ error) 
 	}
 }
 
-// Refusal is the error of a batch that the kernel refused: the result of the first message at fault. Nothing of the batch was done.
-type Refusal struct {
-	netlink.Result
-	// Message is its number among the batch's messages, from 0: that is the beginning, which the kernel blames if it blames none.
-	Message int
-}
-
-// Error returns the kernel's words.
-func (e *Refusal) Error() string { return e.Err().Error() }
-
-// Unwrap returns the number as an error, a unix.Errno.
-func (e *Refusal) Unwrap() error { return e.Err() }
-
 // TooLargeError is the error of a batch that has more bytes than the socket can send at once. It is EMSGSIZE, too.
 type TooLargeError struct{ Size, Limit int }
 
@@ -160,7 +147,7 @@ func (c *Conn) commit(data []byte, first, last uint32) error {
 		case interrupted && attempt < commitAttempts:
 			time.Sleep(time.Duration(attempt) * time.Millisecond)
 		case r.Errno != 0:
-			return &Refusal{r, int(r.Seq - first)}
+			return refusalOf(data, r)
 		case !confirmed:
 			return ErrUnconfirmed
 		default:

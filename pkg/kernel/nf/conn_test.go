@@ -86,7 +86,7 @@ func TestRefusal(t *testing.T) {
 	b.DeleteChain("a")
 	b.DeleteChain("b")
 	err := New(kernel).Commit(t.Context(), b)
-	if refused, ok := errors.AsType[*Refusal](err); !ok || refused.Message != 1 || !errors.Is(err, unix.EBUSY) || kernel.sent != 1 {
+	if refused, ok := errors.AsType[*Refusal](err); !ok || refused.Op != "delete chain a" || !errors.Is(err, unix.EBUSY) || kernel.sent != 1 {
 		t.Errorf("%v, sent %d times", err, kernel.sent)
 	}
 	for len(b.Bytes()) <= kernel.Limit() {

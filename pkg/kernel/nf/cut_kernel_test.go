@@ -96,7 +96,7 @@ func TestKernelOwnedTable(t *testing.T) {
 		t.Errorf("%+v, %v", chain, err)
 	}
 	var refused *Refusal
-	if err := owner.Commit(t.Context(), b); !errors.As(err, &refused) || refused.Errno != unix.EEXIST || refused.Message != 1 {
+	if err := owner.Commit(t.Context(), b); !errors.As(err, &refused) || refused.Errno != unix.EEXIST || refused.Op != AddTable {
 		t.Errorf("added twice: %v", err)
 	}
 	if err := open(t).Commit(t.Context(), b); !errors.Is(err, unix.EPERM) {

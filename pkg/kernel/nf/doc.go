@@ -13,7 +13,7 @@
 //	find.go         the elements of some keys
 //	fingerprint.go  a digest of all of a table except its elements
 //	watch.go        who writes what, from the kernel's notifications
-//	errors.go       what the kernel's numbers mean, and what to do
+//	errors.go       a refused batch; what the kernel's numbers mean, and what to do
 //
 // Everything is encoded as nft and iptables-nft do, so that their programs can print it.
 //

@@ -27,6 +27,70 @@ func Advice(errno unix.Errno) string {
 	return netlink.Advice(errno)
 }
 
+// Refusal is the error of a batch that the kernel refused: the first operation at fault. Nothing of the batch was done. It unwraps to
+// Errno: errors.Is(err, unix.EEXIST).
+type Refusal struct {
+	// Op is the operation, such as "add an element to set endpoints"; "" if the kernel blames none.
+	Op    string
+	Errno unix.Errno
+	// Text is the kernel's own explanation; often "".
+	Text string
+}
+
+// Error returns the operation and the kernel's words.
+func (e *Refusal) Error() string {
+	text := e.Errno.Error()
+	if e.Op != "" {
+		text = e.Op + ": " + text
+	}
+	if e.Text != "" {
+		text += " (" + e.Text + ")"
+	}
+	return text
+}
+
+// Unwrap returns Errno.
+func (e *Refusal) Unwrap() error { return e.Errno }
+
+// refusalOf finds the operation in the messages of a batch.
+func refusalOf(data []byte, r netlink.Result) *Refusal {
+	e := &Refusal{Errno: r.Errno, Text: r.Text}
+	for m := netlink.ReadMessages(data); m.Next(); {
+		if m.Seq == r.Seq {
+			e.Op = operationOf(m.Message)
+		}
+	}
+	return e
+}
+
+// AddTable is the operation of [Batch.AddOwnedTable] in a Refusal.
+const AddTable = "add the table"
+
+// operationOf returns what a message of a batch does; "" for its beginning.
+func operationOf(m netlink.Message) string {
+	command := CommandOf(m)
+	name := " " + m.AttrString(nameAttr(command))
+	switch command {
+	case unix.NFT_MSG_NEWTABLE:
+		return AddTable
+	case unix.NFT_MSG_DELTABLE:
+		return "delete the table"
+	case unix.NFT_MSG_NEWCHAIN:
+		return "add chain" + name
+	case unix.NFT_MSG_DELCHAIN:
+		return "delete chain" + name
+	case unix.NFT_MSG_NEWRULE:
+		return "add a rule to chain" + name
+	case unix.NFT_MSG_DELRULE:
+		return "flush chain" + name
+	case unix.NFT_MSG_NEWSETELEM:
+		return "add an element to set" + name
+	case unix.NFT_MSG_DELSETELEM:
+		return "delete an element of set" + name
+	}
+	return ""
+}
+
 // Wrap adds the operation and the table to an error, and advice if it has a number. Without an error it returns nil.
 func Wrap(op string, family Family, table string, err error) error {
 	if err == nil {

@@ -1,6 +1,7 @@
 package nf
 
 import (
+	"bytes"
 	"encoding/binary"
 	"net/netip"
 
@@ -66,23 +67,42 @@ func AppendAddress(b []byte, register uint32, f Family, e End) []byte {
 	return AppendPayload(b, register, unix.NFT_PAYLOAD_NETWORK_HEADER, f.addressOffset(e), f.AddressLen())
 }
 
-// AppendPrefix matches packets with an address in a prefix, or with not, all others. It compares whole bytes if the prefix ends at
-// one, as nft does, and masks the address otherwise.
+// AppendPrefix matches packets with an address in a prefix, or with not, all others.
 func AppendPrefix(b []byte, e End, p netip.Prefix, not bool) []byte {
-	f, value, bits := IPv4, p.Masked().Addr().AsSlice(), p.Bits()
-	if p.Addr().Is6() {
+	return AppendMasked(b, e, p.Addr(), MaskOf(p), not)
+}
+
+// AppendMasked matches packets with some bits of an address, those of a mask, or with not, all others. It compares whole bytes if the
+// mask is of the first ones, as nft and iptables-nft do, and masks the address otherwise.
+func AppendMasked(b []byte, e End, addr, mask netip.Addr, not bool) []byte {
+	f, value, bits := IPv4, addr.AsSlice(), mask.AsSlice()
+	if addr.Is6() {
 		f = IPv6
 	}
-	if bits > 0 && bits%8 == 0 {
-		value = value[:bits/8]
-		return AppendCompare(AppendPayload(b, unix.NFT_REG_1, unix.NFT_PAYLOAD_NETWORK_HEADER, f.addressOffset(e), len(value)), not, value)
+	for i := range value {
+		value[i] &= bits[i]
+	}
+	none := make([]byte, len(bits))
+	whole := 0 // bytes of the mask before the first that is not 0xff
+	for whole < len(bits) && bits[whole] == 0xff {
+		whole++
+	}
+	if whole > 0 && bytes.Equal(bits[whole:], none[whole:]) {
+		value = value[:whole]
+		return AppendCompare(AppendPayload(b, unix.NFT_REG_1, unix.NFT_PAYLOAD_NETWORK_HEADER, f.addressOffset(e), whole), not, value)
 	}
 	b = AppendAddress(b, unix.NFT_REG_1, f, e)
-	mask := make([]byte, len(value))
-	for i := range bits {
-		mask[i/8] |= 0x80 >> (i % 8)
+	return AppendCompare(AppendBitwise(b, bits, none), not, value)
+}
+
+// MaskOf returns the mask of a prefix.
+func MaskOf(p netip.Prefix) netip.Addr {
+	mask := make([]byte, p.Addr().BitLen()/8)
+	for i := range mask {
+		mask[i] = byte(0xff << max(0, min(8, 8*(i+1)-p.Bits())))
 	}
-	return AppendCompare(AppendBitwise(b, mask, make([]byte, len(value))), not, value)
+	addr, _ := netip.AddrFromSlice(mask)
+	return addr
 }
 
 // AppendIsLocal matches packets with an address of this machine.

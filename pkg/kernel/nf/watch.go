@@ -269,11 +269,9 @@ func (w *Watch) note(m netlink.Message) {
 	if !w.tables[of.Table] {
 		return
 	}
-	switch m.Type & 0xff {
-	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN:
-		of.Kind, of.Name = ChainObject, m.AttrString(unix.NFTA_CHAIN_NAME)
-	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
-		of.Kind, of.Name = ChainObject, m.AttrString(unix.NFTA_RULE_CHAIN)
+	switch command := CommandOf(m); command {
+	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN, unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
+		of.Kind, of.Name = ChainObject, m.AttrString(nameAttr(command))
 	case unix.NFT_MSG_NEWSET, unix.NFT_MSG_DELSET:
 		of.Kind, of.Name = SetObject, m.AttrString(unix.NFTA_SET_NAME)
 	case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:

@@ -549,8 +549,7 @@ func checkError(t *testing.T, table nft.Table, c conformanceCase, err error) {
 		t.Errorf("%T: error %v, want %q", table, err, c.want)
 		return
 	}
-	var batchErr *nft.BatchError
-	if c.do.batch != nil && !errors.As(err, &batchErr) {
+	if _, ok := errors.AsType[*nf.Refusal](err); c.do.batch != nil && !ok {
 		t.Errorf("%T: the error names no operation: %v", table, err)
 	}
 }

@@ -2,7 +2,6 @@ package nft
 
 import (
 	"context"
-	"fmt"
 
 	"sigs.k8s.io/knftables"
 
@@ -17,7 +16,8 @@ type kernelTable struct {
 	program Program
 }
 
-// Open opens a table in the network namespace of the calling thread. The table need not exist.
+// Open opens a table of ip, ip6 or inet in the network namespace of the calling thread. The table need not exist; its name has 1 to
+// [nf.MaxNameLen] bytes.
 // Reading and writing need CAP_NET_ADMIN, and Run needs the program nft (1.0.1 or later) in PATH and a caller in the same
 // network namespace; Open does not check that ([OpenUsable] does).
 func Open(family knftables.Family, table string) (Table, error) {
@@ -26,13 +26,6 @@ func Open(family knftables.Family, table string) (Table, error) {
 
 // open opens a table with knftables' runner, which may be nil until it is needed.
 func open(family knftables.Family, table string, runner knftables.Interface) (Table, error) {
-	number := familyNumber(family)
-	if number != nf.IPv4 && number != nf.IPv6 && number != nf.Inet {
-		return nil, fmt.Errorf("nftables: open table %s %s: the family must be ip, ip6 or inet", family, table)
-	}
-	if table == "" || len(table) > nf.MaxNameLen {
-		return nil, fmt.Errorf("nftables: open table %s %q: a table's name has 1 to %d bytes", family, table, nf.MaxNameLen)
-	}
 	conn, err := nf.Open()
 	if err != nil {
 		return nil, wrap("open", family, table, err)
@@ -64,6 +57,11 @@ func (t *kernelTable) Run(ctx context.Context, tx *Transaction) error {
 	return wrap("run a transaction", t.family, t.Name(), t.program.Run(ctx, tx))
 }
 
+// Commit is part of [Table].
+func (t *kernelTable) Commit(ctx context.Context, b *Batch) error {
+	return wrap("commit a batch", t.family, t.Name(), t.Conn.Commit(ctx, b.Batch))
+}
+
 // Rules is part of [Table].
 func (t *kernelTable) Rules(ctx context.Context) (map[string][]string, error) {
 	out, err := t.program.List(ctx)
@@ -72,6 +70,9 @@ func (t *kernelTable) Rules(ctx context.Context) (map[string][]string, error) {
 	}
 	return rulesIn(out), nil
 }
+
+// Again is part of [Table].
+func (t *kernelTable) Again() (Table, error) { return Open(t.family, t.Name()) }
 
 // Settle is part of [Table].
 func (t *kernelTable) Settle(ctx context.Context) error {

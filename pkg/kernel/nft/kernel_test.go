@@ -149,11 +149,11 @@ func TestKernelBlame(t *testing.T) {
 			b.Add("endpoints", &nft.Element{Key: key, Value: endpointValue(i)})
 		}
 		b.Add("services", &nft.Element{Key: frontendKey(2), Chain: "none"}) // a second fault, later
-		var got *nft.BatchError
+		var got *nf.Refusal
 		if err := table.Commit(t.Context(), b); !errors.As(err, &got) {
 			t.Fatal(err)
 		}
-		if got.Op != "add element" || got.Set != "endpoints" || got.Errno != unix.EEXIST {
+		if got.Op != "add an element to set endpoints" || got.Errno != unix.EEXIST {
 			t.Errorf("for the fault at %d got %+v", at, got)
 		}
 	}
@@ -180,8 +180,8 @@ func TestKernelErrorsAdvise(t *testing.T) {
 			table := table(t)
 			err := batch(func(b *nft.Batch) { b.Add("services", &nft.Element{Key: frontendKey(2), Chain: "pick-9"}) }).run(t.Context(), table)
 			for _, want := range []string{
-				"nftables: add element of set services in table ip kube-proxy: ",
-				"no such file or directory", "chain to go to", "The next sync restores it",
+				"nftables: commit a batch (table ip kube-proxy): add an element to set services: no such file or directory",
+				"The next sync restores it",
 			} {
 				if err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("%v\nlacks %q", err, want)
@@ -391,18 +391,6 @@ func TestKernelClosedAndCancelled(t *testing.T) {
 			t.Errorf("%T: Close: %v", table, err)
 		}
 		check(t.Context(), nf.ErrClosed)
-	}
-}
-
-// TestOpenRefuses checks the arguments of Open.
-func TestOpenRefuses(t *testing.T) {
-	for _, c := range []struct {
-		family knftables.Family
-		table  string
-	}{{"", "x"}, {knftables.BridgeFamily, "x"}, {knftables.IPv4Family, ""}, {knftables.IPv4Family, strings.Repeat("x", 256)}} {
-		if table, err := nft.Open(c.family, c.table); err == nil {
-			t.Errorf("Open(%q, %q) gave %v", c.family, c.table, table)
-		}
 	}
 }
 

@@ -38,7 +38,7 @@ func (i InputInterface) text(knftables.Family) string {
 
 func (i InputInterface) appendTo(b []byte, _ knftables.Family) []byte {
 	value, wild := strings.CutSuffix(i.Name, "*")
-	b = nf.AppendExpr(b, "meta", nf.Numbers{{unix.NFTA_META_DREG, unix.NFT_REG_1}, {unix.NFTA_META_KEY, unix.NFT_META_IIFNAME}})
+	b = nf.AppendMeta(b, unix.NFT_REG_1, unix.NFT_META_IIFNAME)
 	if !wild { // with the padding, so that no longer name is equal
 		value += strings.Repeat("\x00", max(0, unix.IFNAMSIZ-len(value)))
 	}

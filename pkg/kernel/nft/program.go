@@ -127,8 +127,14 @@ func explained(ctx context.Context, program string, err error) error {
 	return fmt.Errorf("%s: %w: %s", program, exit, line)
 }
 
-// check runs nft --check, for which the kernel checks everything and writes nothing.
-func check(ctx context.Context, text string) error {
+// Version returns what `nft --version` prints after the program's name, such as "v1.0.6 (Lester Gooch #5)".
+func Version(ctx context.Context) (string, error) {
+	out, err := run(ctx, "", "--version")
+	return strings.TrimPrefix(strings.TrimSpace(out), "nftables "), err
+}
+
+// Check runs nft --check with a text, for which the kernel checks everything and writes nothing. It may load modules.
+func Check(ctx context.Context, text string) error {
 	_, err := run(ctx, text, "--check", "-f", "-")
 	return err
 }

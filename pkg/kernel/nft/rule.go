@@ -95,7 +95,7 @@ func (c Concat) appendAt(b []byte, family knftables.Family, at int) []byte {
 		case DestinationAddress:
 			b = nf.AppendAddress(b, register(at), familyNumber(family), nf.Destination)
 		case Protocol:
-			b = nf.AppendExpr(b, "meta", nf.Numbers{{unix.NFTA_META_DREG, register(at)}, {unix.NFTA_META_KEY, unix.NFT_META_L4PROTO}})
+			b = nf.AppendMeta(b, register(at), unix.NFT_META_L4PROTO)
 		case DestinationPort:
 			b = nf.AppendPayload(b, register(at), unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2)
 		case randomNumber:
@@ -211,7 +211,7 @@ func (m SetMark) text(knftables.Family) string {
 }
 
 func (m SetMark) appendTo(b []byte, _ knftables.Family) []byte {
-	b = nf.AppendExpr(b, "meta", nf.Numbers{{unix.NFTA_META_DREG, unix.NFT_REG_1}, {unix.NFTA_META_KEY, unix.NFT_META_MARK}})
+	b = nf.AppendMeta(b, unix.NFT_REG_1, unix.NFT_META_MARK)
 	b = nf.AppendBitwise(b, binary.NativeEndian.AppendUint32(nil, ^uint32(m)), binary.NativeEndian.AppendUint32(nil, uint32(m)))
 	return nf.AppendExpr(b, "meta", nf.Numbers{{unix.NFTA_META_KEY, unix.NFT_META_MARK}, {unix.NFTA_META_SREG, unix.NFT_REG_1}})
 }

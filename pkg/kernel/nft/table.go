@@ -40,7 +40,7 @@ type Table interface {
 
 	// NewBatch starts a change of elements. A Batch may be used for any number of commits: Reset it in between.
 	NewBatch() *Batch
-	// Commit makes the change, all or nothing. If the kernel refused an operation, the error is a *BatchError, which names
+	// Commit makes the change, all or nothing. If the kernel refused an operation, the error is a [*nf.Refusal], which names
 	// its set or chain. Commit of an empty batch does nothing.
 	Commit(ctx context.Context, b *Batch) error
 
@@ -49,6 +49,8 @@ type Table interface {
 	// longer in use can be deleted without harm only after Settle.
 	Settle(ctx context.Context) error
 
+	// Again opens the table once more, for another goroutine, in the network namespace of the calling thread.
+	Again() (Table, error)
 	// Close releases the table's socket. It removes nothing.
 	Close() error
 }
@@ -69,9 +71,9 @@ type (
 	Generation = nf.Generation
 )
 
-// CounterSize returns the memory that the kernel allocates for one counter, in bytes: for each processor that the machine may
-// have, struct nft_counter, which is two numbers of 64 bits.
-func CounterSize(possibleCPUs int) int { return 16 * possibleCPUs }
+// MaxCounters returns how many counters fit into some bytes of memory: each has, for each processor that the machine may have, struct
+// nft_counter, which is two numbers of 64 bits.
+func MaxCounters(bytes, possibleCPUs int) int { return bytes / (16 * possibleCPUs) }
 
 // familyNumber returns a family's number; 0 if it has none.
 func familyNumber(f knftables.Family) nf.Family { return nf.ParseFamily(string(f)) }

@@ -73,7 +73,7 @@ func checkKernel(ctx context.Context, families []knftables.Family) error {
 	for _, family := range families {
 		fmt.Fprintf(&text, modern, family)
 	}
-	if err := check(ctx, text.String()); err != nil {
+	if err := Check(ctx, text.String()); err != nil {
 		return fmt.Errorf("try a catch-all element, which Linux 5.13 added: %w: use a newer kernel or the iptables mode, or set %s=1 to "+
 			"try this kernel anyway", err, anyKernel)
 	}

@@ -32,33 +32,18 @@ func Counted(c ConnectionCounter, families []cluster.Family) (least Counting) {
 type CounterLimits struct {
 	// Counting is the most that is counted.
 	Counting Counting
-	// Limit is the most memory of all counters of a family in bytes; less is counted if they would need more. 0 is no
-	// limit.
-	Limit int
-	// Size is the memory of one counter in bytes.
-	Size int
+	// Most is the largest number of counters of a family; less is counted if they would be more. 0 is no limit.
+	Most int
 }
 
-// Allow returns what may be counted.
-func (l CounterLimits) Allow(needed Counters) Counting {
-	level := l.Counting
-	for l.Limit > 0 && level < CountNothing && needed.At(level)*l.Size > l.Limit {
-		level++
-	}
-	return level
-}
-
-// Counters are numbers of counters: of frontends, and of endpoints.
-type Counters struct{ Services, Endpoints int }
-
-// At returns the number of counters at a level.
-func (c Counters) At(level Counting) int {
-	switch level {
-	case CountEndpoints:
-		return c.Services + c.Endpoints
-	case CountServices:
-		return c.Services
+// Allow returns what may be counted if frontends need as many counters as there are services, and endpoints others.
+func (l CounterLimits) Allow(services, endpoints int) Counting {
+	switch {
+	case l.Most == 0, l.Counting == CountNothing, l.Counting == CountEndpoints && services+endpoints <= l.Most:
+		return l.Counting
+	case services <= l.Most:
+		return CountServices
 	default:
-		return 0
+		return CountNothing
 	}
 }

@@ -40,19 +40,12 @@ const (
 // CompareChain compares the rules that a chain should have and has, whose order counts. It reports whether they differ. Rules
 // are equal if canonical makes them so.
 func CompareChain(object string, want, have []string, canonical func(string) string) (d Difference, differs bool) {
-	d.Object = object
-	if d.Differ(want, have, canonical) {
+	d = Difference{Object: object, Missing: without(want, have, canonical), Extra: without(have, want, canonical)}
+	if len(d.Missing)+len(d.Extra) > 0 {
 		return d, true
 	}
 	d.Note = "Its rules are in another order."
 	return d, !slices.EqualFunc(want, have, func(a, b string) bool { return canonical(a) == canonical(b) })
-}
-
-// Differ fills in Missing and Extra from the lines that an object should have and has. Lines are equal if canonical makes
-// them so; their order is ignored. It reports whether there are any.
-func (d *Difference) Differ(want, have []string, canonical func(string) string) bool {
-	d.Missing, d.Extra = without(want, have, canonical), without(have, want, canonical)
-	return len(d.Missing)+len(d.Extra) > 0
 }
 
 // without returns the lines that occur more often in a than in b.

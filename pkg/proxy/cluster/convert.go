@@ -18,6 +18,10 @@ import (
 // LabelServiceProxyName is the label of Services that are for another proxy. k8s.io/api has no constant for it.
 const LabelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 
+// AnnotationUDPConnectionHandling is the annotation of a Service that says what becomes of UDP flows to an endpoint that terminates:
+// Default, or PreserveDuringTermination (KEP-5989, alpha).
+const AnnotationUDPConnectionHandling = "service.kubernetes.io/udp-connection-handling"
+
 const (
 	taintToBeDeleted = "ToBeDeletedByClusterAutoscaler" // KEP-3836; k8s.io/api has no constant for it
 	maxAffinity      = 24 * time.Hour                   // the API's limit
@@ -44,6 +48,7 @@ func (c *converter) service(object *corev1.Service) (*Service, []*Problem) {
 		UID:            string(object.UID),
 		External:       p.external(object),
 		ExternalPolicy: PolicyCluster,
+		PreserveUDP:    p.preserveUDP(object.Annotations),
 	}
 	if created := object.CreationTimestamp; !created.IsZero() {
 		s.Created = created.UnixMicro()
@@ -119,6 +124,18 @@ func (p *parser) affinity(config *corev1.SessionAffinityConfig) time.Duration {
 			*config.ClientIP.TimeoutSeconds, maxAffinity/time.Second, timeout/time.Second)
 	}
 	return timeout
+}
+
+func (p *parser) preserveUDP(annotations map[string]string) bool {
+	switch text := annotations[AnnotationUDPConnectionHandling]; text {
+	case "", "Default":
+		return false
+	case "PreserveDuringTermination":
+		return true
+	default:
+		p.add(path{name: "metadata.annotations[" + AnnotationUDPConnectionHandling + "]"}, "%q is not one of Default and PreserveDuringTermination", brief(text))
+		return false
+	}
 }
 
 // owner returns the Service that a slice belongs to; ok is false if the proxy must not use the slice.

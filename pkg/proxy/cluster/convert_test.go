@@ -512,3 +512,27 @@ func TestServiceCIDRs(t *testing.T) {
 		t.Errorf("without b: %v", got)
 	}
 }
+
+// TestPreserveUDP reads the annotation of Services about UDP flows.
+func TestPreserveUDP(t *testing.T) {
+	for text, test := range map[string]struct {
+		want     bool
+		problems []string
+	}{
+		"Default":                   {false, nil},
+		"PreserveDuringTermination": {true, nil},
+		"preserve":                  {false, []string{`metadata.annotations[service.kubernetes.io/udp-connection-handling]: "preserve" is not one of Default and PreserveDuringTermination`}},
+	} {
+		b := NewBuilder("n1")
+		problems := apply(b, func(u *Update) {
+			s := newService("a", "10.0.0.1")
+			s.Annotations = map[string]string{AnnotationUDPConnectionHandling: text}
+			u.SetService(s)
+		})
+		service, _ := b.Snapshot().Services.Get(ServiceName{"ns", "a"})
+		if service.PreserveUDP != test.want {
+			t.Errorf("%s became %t", text, service.PreserveUDP)
+		}
+		checkProblems(t, "Service ns/a: ", test.problems, problems)
+	}
+}

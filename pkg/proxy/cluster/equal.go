@@ -11,7 +11,7 @@ func (s *Service) SameSpec(o *Service) bool {
 		slices.Equal(s.ExternalIPs(), o.ExternalIPs()) &&
 		slices.Equal(s.Ports, o.Ports) &&
 		s.InternalPolicy == o.InternalPolicy && s.ExternalPolicy == o.ExternalPolicy &&
-		s.Affinity == o.Affinity &&
+		s.PreserveUDP == o.PreserveUDP && s.Affinity == o.Affinity &&
 		slices.Equal(s.SourceRanges(), o.SourceRanges()) &&
 		s.HealthCheckNodePort == o.HealthCheckNodePort
 }

@@ -54,6 +54,8 @@ type Service struct {
 	External *External
 	// InternalPolicy applies to cluster IPs, ExternalPolicy to every other address (KEP-2086).
 	InternalPolicy, ExternalPolicy Policy
+	// PreserveUDP is the wish that UDP flows stay with an endpoint while it terminates (AnnotationUDPConnectionHandling).
+	PreserveUDP bool
 	// HealthCheckNodePort is where load balancers check whether this node has local endpoints; 0 if they do not.
 	HealthCheckNodePort uint16
 	// Affinity is how long a client keeps its endpoint after its last connection; 0 disables affinity.

@@ -34,7 +34,7 @@ func newAffinityFullness(config *Config) *affinityFullness {
 	}
 	return &affinityFullness{
 		GaugeVec: gauges(own, "affinity_fullness_ratio",
-			"Clients in the fullest map of session affinity, divided by its size. New clients of a Service whose map is full are balanced without affinity.",
+			"Share of the fullest map of session affinity that is used. If a Service's map is full, its new clients are balanced without affinity.",
 			familyLabel),
 		families: config.Families, clients: config.Counters.Clients,
 	}
@@ -47,7 +47,7 @@ func newAffinityRefused(config *Config) *affinityRefused {
 	}
 	return &affinityRefused{
 		CounterVec: counters(own, "affinity_refused_total",
-			"Connections whose client was not remembered for session affinity, because the map of its Service's port was full.", familyLabel),
+			"Connections without session affinity, because the map of their Service's port was full.", familyLabel),
 		families: config.Families, clients: config.Counters.Clients, read: readings[cluster.Family]{},
 	}
 }

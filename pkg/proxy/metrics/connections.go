@@ -85,9 +85,9 @@ func newConnections(config *Config) *connections {
 	labels := []string{portLabel, protocolLabel, serviceNameLabel, serviceNamespaceLabel}
 	c := &connections{
 		CounterVec: counters(own, "service_connections_total",
-			"New connections to a port of a Service that were sent to an endpoint, as the kernel counted them on this node. A repeated first packet counts again.", labels...),
+			"New connections to a port of a Service that this node sent to an endpoint. A repeated first packet counts again.", labels...),
 		failures: counters(own, "connection_read_failures_total",
-			"Scrapes that could not read the kernel's counters of connections; these metrics kept their values.", familyLabel),
+			"Scrapes that could not read the kernel's counters of connections, which kept their values.", familyLabel),
 		counter: config.Counter, families: config.Families,
 		plans: map[cluster.Family]*plan.Plan{}, known: map[cluster.Family]*plan.Plan{},
 		ofFrontends: readings[plan.Frontend]{}, ofEndpoints: readings[backend.EndpointCounter]{},
@@ -97,7 +97,7 @@ func newConnections(config *Config) *connections {
 		labels = append([]string{endpointLabel}, labels...)
 		c.byEndpoint = newSeries[backend.PortEndpoint](labels)
 		c.endpoints = counters(own, "endpoint_connections_total",
-			"New connections that were sent to an endpoint of a Service's port, as the kernel counted them on this node. With session affinity, only the first connections of its clients.",
+			"New connections to a port of a Service that this node sent to an endpoint. With session affinity, only the first ones of clients.",
 			labels...)
 	}
 	return c

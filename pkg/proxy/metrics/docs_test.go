@@ -27,41 +27,41 @@ const docsHead = `# Metrics
 
 Generated from pkg/proxy/metrics; do not edit.
 
-Served at /metrics of the metrics server (127.0.0.1:10249 by default). Names that begin with kubeproxy_ are those of kube-proxy, with the same
-types, labels and meanings; serviceproxy_ are this proxy's own. Besides there are go_*, process_*, rest_client_* and kubernetes_build_info.
-The stability is ALPHA, unless a row says otherwise.
-[build/monitoring](../build/monitoring) contains alerts and a Grafana dashboard.
+Served at /metrics of the metrics server (127.0.0.1:10249 by default). Names, types, labels and meanings of kubeproxy_* are those of
+kube-proxy; serviceproxy_* are this proxy's own. Not listed are go_*, process_*, rest_client_* and kubernetes_build_info. The stability is ALPHA
+unless a row has another. [build/monitoring](../build/monitoring) has alerts and a Grafana dashboard.
 
 ## Connections by Service and endpoint
 
---connection-metrics=service adds serviceproxy_service_connections_total, a series for each port of each Service, and
---connection-metrics=endpoint also serviceproxy_endpoint_connections_total, one for each endpoint of each of these, on each node.
+--connection-metrics=service adds serviceproxy_service_connections_total, a series for each port of a Service on each node;
+--connection-metrics=endpoint also adds serviceproxy_endpoint_connections_total, a series for each endpoint of the port.
 
-* **Scrapes.** The proxy reads the kernel's counters at each scrape, for 5 s at most, one scrape at a time; others get the last values. If reading
-  fails, the values stay, and serviceproxy_connection_read_failures_total grows.
-* **Rewritten rules.** The kernel's counter restarts at 0 when its rule or element is replaced: of a frontend when the number of its
-  endpoints changes, of an endpoint when its slot does. The metrics do not fall; they miss connections between the last scrape and that.
-* **Restarts.** A new process begins with the kernel's numbers; if a rule was replaced before, the metric falls, as with a reset.
-* **Deleted Services.** Their series end with the next scrape after the deletion is in force.
-* **Labels.** port is the name of the Service's port, empty if it has none. Addresses of both families count together.
+* **Scrapes.** One scrape at a time reads the kernel's counters, for at most 5 s; others get the last values.
+* **Rewritten rules.** The kernel's counter of an address restarts at 0 when the number of its endpoints changes, that of an endpoint when its
+  slot changes. The metrics then miss the connections since the last scrape; they fall only after a restart of the proxy, as with a reset.
+* **Deleted Services.** Their series end with the next scrape.
+* **Labels.** port is the name of the Service's port, which may be empty. Both IP families count together.
 
 `
 
 // documented returns the table of metrics whose names have a prefix.
 func documented(families []*testutil.MetricFamily, prefix string) string {
 	var table strings.Builder
-	table.WriteString("| name | type | labels | meaning |\n|---|---|---|---|\n")
+	table.WriteString("| name | type (labels) | meaning |\n|---|---|---|\n")
 	for _, family := range families {
 		if !strings.HasPrefix(family.GetName(), prefix) {
 			continue
 		}
 		stability, help, _ := strings.Cut(strings.TrimPrefix(family.GetHelp(), "["), "] ")
 		words := strings.Fields(describe(family))
-		labels := strings.ReplaceAll(strings.TrimPrefix(words[2], "-"), ",", ", ")
+		kind := words[1]
+		if labels := strings.TrimPrefix(words[2], "-"); labels != "" {
+			kind += " (" + strings.ReplaceAll(labels, ",", ", ") + ")"
+		}
 		if stability != "ALPHA" {
 			help += " " + stability + "."
 		}
-		fmt.Fprintf(&table, "| `%s` | %s | %s | %s |\n", words[0], words[1], labels, help)
+		fmt.Fprintf(&table, "| `%s` | %s | %s |\n", words[0], kind, help)
 	}
 	return table.String()
 }
@@ -118,7 +118,7 @@ func TestMonitoring(t *testing.T) {
 		for _, name := range names.FindAllString(string(text), -1) {
 			found[filepath.Ext(path)]++
 			histogram := strings.TrimSuffix(name, "_bucket")
-			if !strings.Contains(string(doc), "| `"+name+"` |") && !strings.Contains(string(doc), "| `"+histogram+"` | histogram |") {
+			if !strings.Contains(string(doc), "| `"+name+"` |") && !strings.Contains(string(doc), "| `"+histogram+"` | histogram ") {
 				t.Errorf("%s: there is no metric %s in docs/metrics.md", path, name)
 			}
 		}

@@ -25,7 +25,7 @@ type problems struct {
 func newProblems(config *Config) *problems {
 	return &problems{
 		GaugeVec: gauges(own, "services_with_problems",
-			"Services to which connections fail on this node, by the reason as \"kube-proxy service list\" shows it. A Service may have several reasons.", reasonLabel),
+			"Services to which connections fail on this node, by the reasons that \"kube-proxy service list\" shows.", reasonLabel),
 		observed: config.Observed, of: map[cluster.ServiceName]map[string]bool{}, counts: map[string]int{},
 	}
 }

@@ -140,6 +140,9 @@ func (w *Watch) log(waits []Wait, logged *logonce.Conditions[Reason]) {
 // Synced checks the node of a sync. Its cost is proportional to the number of Services that changed.
 func (w *Watch) Synced(s *proxy.Sync) {
 	if s.After.Node != w.node {
+		if w.node == nil || !slices.Equal(w.node.Addresses, s.After.Node.Addresses) {
+			w.config.Logger.Info("Node addresses", "node", w.config.Name, "addresses", s.After.Node.Addresses, "nodePortAddresses", s.Plan.Node.NodePortAddrs)
+		}
 		w.node = s.After.Node
 		select {
 		case w.changed <- struct{}{}:
@@ -159,6 +162,9 @@ func (w *Watch) Synced(s *proxy.Sync) {
 	w.findHints(s)
 	for _, warning := range observed(s.After.Node, w.config.Plan, w.nodePorts, w.hinted) {
 		w.warn(warning)
+	}
+	for _, problem := range s.Plan.NodeProblems() {
+		w.warn(warning{message: "A setting does not fit this node", hint: problem.Message})
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
 	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
@@ -19,7 +20,7 @@ const pageSize = 100
 
 // query is what the list shows, as in the address of the page.
 type query struct {
-	// Search is words. A Service must have all of them in its name, namespace or addresses.
+	// Search is words. A Service must have all of them in its name, namespace, addresses or ports.
 	Search string
 	// Show is empty for all Services, problems for those with any, or the reason of a problem.
 	Show string
@@ -80,14 +81,14 @@ func (q query) at(page, pages int) string {
 }
 
 // matches reports whether a Service is in the list.
-func (q query) matches(r *row, words []string) bool {
+func (q query) matches(s *status.State, r *row, words []string) bool {
 	if q.Show == anyProblem && len(r.Problems) == 0 {
 		return false
 	}
 	if q.Show != "" && q.Show != anyProblem && !slices.ContainsFunc(r.Problems, func(p v1alpha1.Problem) bool { return p.Reason == q.Show }) {
 		return false
 	}
-	return !slices.ContainsFunc(words, func(word string) bool { return !r.has(word) })
+	return !slices.ContainsFunc(words, func(word string) bool { return !r.has(s, word) })
 }
 
 // row is a Service with its counters.
@@ -116,8 +117,9 @@ func newRows(s *status.State, services []status.Head, counts *counters) []row {
 	return rows
 }
 
-// has reports whether a word in lower case is part of the name, namespace or an address, or is an endpoint's address.
-func (r *row) has(word string) bool {
+// has reports whether a word in lower case is part of the name, namespace or an address, or is a port or node port, or an address that
+// a filter selects the Service by.
+func (r *row) has(s *status.State, word string) bool {
 	if strings.Contains(strings.ToLower(r.Service.Name.String()), word) {
 		return true
 	}
@@ -126,8 +128,11 @@ func (r *row) has(word string) bool {
 			return true
 		}
 	}
+	if port, err := strconv.ParseUint(word, 10, 16); err == nil && port > 0 {
+		return slices.ContainsFunc(r.Service.Ports, func(p cluster.ServicePort) bool { return uint64(p.Port) == port || uint64(p.NodePort) == port })
+	}
 	addr, err := netip.ParseAddr(word)
-	return err == nil && status.Filter{Address: addr}.Matches(r.Service)
+	return err == nil && s.Selects(status.Filter{Address: addr}, r.Service)
 }
 
 // byName is the key of the column that the list is sorted by unless the query says otherwise.
@@ -144,16 +149,17 @@ type column struct {
 	URL, Sorted string
 }
 
+// columns begin with what a narrow screen should show.
 func columns() []column {
 	return []column{
 		{key: byName, Title: "Service", compare: func(a, b *row) int { return a.Service.Name.Compare(b.Service.Name) }},
+		{key: "status", Title: "Status", compare: func(a, b *row) int { return cmp.Compare(len(a.Problems), len(b.Problems)) }},
+		{key: "ready", Title: "Ready", Numeric: true, compare: func(a, b *row) int { return cmp.Compare(a.Endpoints.Ready, b.Endpoints.Ready) }},
 		{key: "addresses", Title: "Addresses"},
 		{key: "ports", Title: "Ports"},
-		{key: "ready", Title: "Ready", Numeric: true, compare: func(a, b *row) int { return cmp.Compare(a.Endpoints.Ready, b.Endpoints.Ready) }},
 		{key: "connections", Title: "Connections", Numeric: true, compare: func(a, b *row) int { return cmp.Compare(a.connections, b.connections) }},
 		{key: "rate", Title: "Per second", Numeric: true, compare: func(a, b *row) int { return cmp.Compare(a.rate, b.rate) }},
 		{key: "refused", Title: "Refused", Numeric: true, compare: func(a, b *row) int { return cmp.Compare(a.refused, b.refused) }},
-		{key: "status", Title: "Status", compare: func(a, b *row) int { return cmp.Compare(len(a.Problems), len(b.Problems)) }},
 	}
 }
 
@@ -191,7 +197,7 @@ func newList(s *status.State, rows []row, q query, counts *counters, found []fin
 	words := strings.Fields(strings.ToLower(q.Search))
 	matching := []*row{}
 	for i := range rows {
-		if q.matches(&rows[i], words) {
+		if q.matches(s, &rows[i], words) {
 			matching = append(matching, &rows[i])
 		}
 	}

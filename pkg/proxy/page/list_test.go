@@ -49,6 +49,8 @@ func TestList(t *testing.T) {
 		{"q=SERVICE-24+default", 11, 1, "service-24", "service-249", " "},
 		{"q=172.0.0.24", 11, 1, "service-24", "service-249", " "},
 		{"q=10.0.1.0", 1, 1, "service-1", "service-1", " "},
+		{"q=80", 250, 1, "service-0", "service-188", " next=/?page=2&q=80#services"},
+		{"q=8080", 0, 0, "", "", " "},
 		{"q=absent", 0, 0, "", "", " "},
 		{"show=problems", 1, 1, "service-7", "service-7", " "},
 		{"show=NoEndpoints", 1, 1, "service-7", "service-7", " "},

@@ -124,7 +124,7 @@ func (p *Page) overview(r *http.Request, s *status.State, d *document) error {
 	rows := newRows(s, i.services, &counts)
 	history, repairs := p.config.Observer.History().Items, p.config.Observer.Repairs().Items
 	slices.Reverse(repairs)
-	d.Title = cmp.Or(d.Head.Node, "kube-proxy")
+	d.Title, d.JSON = cmp.Or(d.Head.Node, "kube-proxy"), v1alpha1.Path+"/services?connections=true"
 	d.Overview = &overview{
 		Synced: s.Info.Synced != nil,
 		Tiles:  tiles(s, i, rows, &counts, history),
@@ -153,9 +153,9 @@ func tiles(s *status.State, i *index, rows []row, counts *counters, history []v1
 	default:
 		connections.Note = "known with the next reading"
 	}
-	changed := tile{Label: "Changes", Value: count(total(history).Changes), Note: "in the last hour; none waits"}
+	changed := tile{Label: "Changes", Value: count(total(history).Changes), Note: "in the last hour; none pending"}
 	if info.Pending != nil {
-		changed.Note, changed.Tone = "in the last hour; one waits for "+status.Ago(s.Now, *info.Pending), warn
+		changed.Note, changed.Tone = "in the last hour; one pending for "+status.Ago(s.Now, *info.Pending), warn
 	}
 	problems := tile{Label: "With problems", Value: count(i.problems), Note: "of these Services"}
 	if i.problems > 0 {

@@ -79,9 +79,10 @@ func hash(text string) string {
 // ServeHTTP serves / and /services/NAMESPACE/NAME.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.local.ServeHTTP(w, r) }
 
-// document is what a page shows: exactly one of Overview, Service and Error is set.
+// document is what a page shows: exactly one of Overview, Service and Error is set. JSON is where the API has its numbers.
 type document struct {
 	Title    string
+	JSON     string
 	Head     head
 	Overview *overview
 	Service  *service
@@ -99,7 +100,7 @@ func (p *Page) html(d *document) []byte {
 func (p *Page) answer(w http.ResponseWriter, r *http.Request, fill func(*http.Request, *status.State, *document) error) {
 	p.touch()
 	s := p.config.Observer.State()
-	d := &document{Head: p.head(s)}
+	d := &document{Head: p.head(s), JSON: v1alpha1.Path + "/info"}
 	code := http.StatusOK
 	if err := fill(r, s, d); err != nil {
 		code = http.StatusInternalServerError

@@ -78,6 +78,7 @@ type fixture struct {
 	kernel   *fakeKernel
 	healthy  bool
 	waiting  []string
+	invalid  []string
 	history  proxy.History
 	page     *Page
 }
@@ -91,6 +92,7 @@ func newFixture(t *testing.T) *fixture {
 			return []cluster.Unowned{{Service: cluster.ServiceName{Namespace: "shop", Name: "wbe"}, Slices: []*cluster.EndpointSlice{{Name: "wbe-1"}}}}
 		},
 		Counter: backend.NewSharedCounter(f.kernel), Clock: clock.RealClock{}, Waiting: func() []string { return f.waiting },
+		Invalid: map[string]func() []string{"InvalidManifest": func() []string { return f.invalid }},
 	})
 	f.page = New(Config{Observer: f.observer, Healthy: func() bool { return f.healthy }})
 	return f
@@ -132,7 +134,7 @@ var inline = regexp.MustCompile(`(?s)<(style|script)>.*?</(style|script)>`)
 func TestGolden(t *testing.T) {
 	for name, show := range map[string]func(f *fixture) *httptest.ResponseRecorder{
 		"starting": func(f *fixture) *httptest.ResponseRecorder {
-			f.healthy, f.waiting = false, []string{"services"}
+			f.healthy, f.waiting, f.invalid = false, []string{"services"}, []string{"/manifests/web.yaml:3: spec.type: no <type>\n/manifests/web.yaml:7: too long"}
 			return f.get("/")
 		},
 		"overview": func(f *fixture) *httptest.ResponseRecorder {

@@ -58,7 +58,7 @@ func (p *Page) service(r *http.Request, s *status.State, d *document) error {
 		return s.Connections(ctx, s.RoutesOf(name), true)
 	})
 	object := s.Service(name, counts.now)
-	d.Title = name.String()
+	d.Title, d.JSON = name.String(), v1alpha1.Path+serviceURL(name)+"?connections=true"
 	d.Service = &service{Service: object, Tiles: serviceTiles(s, object, &counts), Facts: status.Facts(object), Note: counts.note()}
 	for i := range object.Ports {
 		d.Service.Ports = append(d.Service.Ports, newPort(&object.Ports[i]))

@@ -29,7 +29,7 @@ const unknown = "–"
 func functions() map[string]any {
 	return map[string]any{
 		"count": count, "counter": counterText, "seconds": seconds, "where": status.Where, "reasons": status.Reasons, "tone": toneOf,
-		"addresses": addresses, "ports": ports, "state": status.EndpointState, "why": why,
+		"address": status.Address, "addresses": addresses, "ports": ports, "state": status.EndpointState, "why": why,
 		"some":   func(texts []string) some { return cut(texts, 5) },
 		"date":   func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"clock":  func(t time.Time) string { return t.UTC().Format("15:04:05") },
@@ -44,7 +44,7 @@ func toneOf(word string) string {
 	switch word {
 	case v1alpha1.VerdictBalance, "ready":
 		return good
-	case plan.ProblemNoLocalEndpoints, plan.ProblemExternalIPsNotServed, plan.ProblemFamilyNotServed, "terminating", "terminated":
+	case plan.ProblemNoLocalEndpoints, plan.ProblemExternalIPsNotServed, plan.ProblemFamilyNotServed, plan.ProblemStatusNotServed, plan.ProblemClusterCIDR, "terminating", "terminated":
 		return warn
 	default:
 		return bad

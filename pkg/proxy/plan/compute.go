@@ -19,7 +19,7 @@ func Compute(snap *cluster.Snapshot, opts *Options, before *Plan) *Plan {
 // by itself: the Services that wait are as before, or have only some of their new frontends and endpoints. A change of the node that
 // affects Services is always included whole.
 func Advance(snap *cluster.Snapshot, opts *Options, before *Plan, limit *Limit) *Plan {
-	if before == nil || before.options != opts || !opts.sameForServices(before.snapshot.Node, snap.Node) {
+	if before == nil || before.options != opts || !sameForServices(before.snapshot.Node, snap.Node) {
 		before, limit = &Plan{snapshot: &cluster.Snapshot{}, Node: &Node{}}, nil
 	}
 	c := &computation{

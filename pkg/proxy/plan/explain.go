@@ -178,25 +178,23 @@ func (p *Plan) origin(packet Packet, own, local bool) string {
 		return fmt.Sprintf("%s is neither this node nor local traffic: it does not arrive on %s", packet.Source, traffic.Interface)
 	default:
 		cidr, _ := traffic.CIDR(cluster.FamilyOf(packet.Source))
-		return fmt.Sprintf("%s is neither this node nor local traffic: it is not in %s%s", packet.Source, cidr, p.nobodyIn(cidr))
+		text := fmt.Sprintf("%s is neither this node nor local traffic: it is not in %s", packet.Source, cidr)
+		if p.outside(cidr) {
+			text += ", and no endpoint on this node is: is clusterCIDRs right?"
+		}
+		return text
 	}
 }
 
-// nobodyIn warns if the pods of this node are not in the range by which local traffic is detected.
-func (p *Plan) nobodyIn(cidr netip.Prefix) string {
-	outside := 0
+// outside reports whether pods of this node are endpoints, but none of them is in the range by which local traffic is detected.
+func (p *Plan) outside(cidr netip.Prefix) (outside bool) {
 	for addr := range p.Hairpins.All() {
 		if cidr.Contains(addr) {
-			return ""
+			return false
 		}
-		if addr.Is4() == cidr.Addr().Is4() {
-			outside++
-		}
+		outside = outside || addr.Is4() == cidr.Addr().Is4() && !slices.Contains(p.Node.Addrs, addr)
 	}
-	if outside == 0 {
-		return ""
-	}
-	return ", and no endpoint on this node is: is clusterCIDRs right?"
+	return outside
 }
 
 // direction names the traffic policy's field.
@@ -289,7 +287,7 @@ func (p *Plan) almost(packet Packet) string {
 	}
 	for service := range p.snapshot.Services.Values() {
 		if slices.Contains(service.Stray(), to) {
-			return fmt.Sprintf("%s is in the status of %s, whose type is not LoadBalancer: it is not served", to, service.Name)
+			return strayText(service, to)
 		}
 	}
 	return ""

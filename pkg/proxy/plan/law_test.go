@@ -244,7 +244,7 @@ func walk(t *testing.T, c *chance, steps int) {
 // the node that affects Services may replace all of them.
 func checkIdentity(t *testing.T, before, after *Plan) {
 	t.Helper()
-	if before == nil || !after.options.sameForServices(before.snapshot.Node, after.snapshot.Node) {
+	if before == nil || !sameForServices(before.snapshot.Node, after.snapshot.Node) {
 		return
 	}
 	for frontend, change := range cluster.Changes(before.Frontends, after.Frontends) {

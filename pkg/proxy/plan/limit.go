@@ -97,7 +97,7 @@ func (d *decision) shared(slice *cluster.EndpointSlice) (n int) {
 		each = 2
 	}
 	for i := range slice.Endpoints {
-		if n += each; slice.Endpoints[i].Conditions&(cluster.Local|cluster.NoNodeName) != 0 {
+		if n += each; d.mayBeHere(&slice.Endpoints[i]) {
 			n += maxShared - 2
 		}
 	}

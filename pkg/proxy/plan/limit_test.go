@@ -159,17 +159,22 @@ func TestSharedEndpoints(t *testing.T) {
 func TestEndpointsThatNeedMoreRules(t *testing.T) {
 	for _, test := range []struct {
 		conditions cluster.Conditions
+		pods       []netip.Prefix // of the node
 		affinity   time.Duration
 		elements   int // of each port: the slice, the frontend and what four endpoints need
-	}{{0, 0, 1 + 1 + 4}, {cluster.Local, 0, 1 + 1 + 4*4}, {cluster.NoNodeName, 0, 1 + 1 + 4*4}, {0, time.Hour, 1 + 1 + 4*2}, {cluster.Local, time.Hour, 1 + 1 + 4*5}} {
+	}{
+		{0, nil, 0, 1 + 1 + 4}, {cluster.Local, nil, 0, 1 + 1 + 4*4}, {cluster.NoNodeName, nil, 0, 1 + 1 + 4*4},
+		{0, prefixes("10.0.0.0/24"), 0, 1 + 1 + 4*4}, {0, nil, time.Hour, 1 + 1 + 4*2}, {cluster.Local, nil, time.Hour, 1 + 1 + 4*5},
+	} {
 		s := wide(2, 1, 4)
 		s.Affinity = test.affinity
 		for i := range s.Slices[0].Endpoints {
 			s.Slices[0].Endpoints[i].Conditions |= test.conditions
 		}
 		for limit, want := range map[int]int{2*test.elements - 1: 1, 2 * test.elements: 2} {
-			opts := &Options{Limits: Limits{Elements: limit, EndpointsShared: true}}
-			if got := Compute(snapshotOf(s), opts, nil).Frontends.Len(); got != want {
+			opts, snapshot := &Options{Limits: Limits{Elements: limit, EndpointsShared: true}}, snapshotOf(s)
+			snapshot.Node.PodCIDRs = test.pods
+			if got := Compute(snapshot, opts, nil).Frontends.Len(); got != want {
 				t.Errorf("%+v, limit %d: %d frontends, want %d", test, limit, got, want)
 			}
 		}

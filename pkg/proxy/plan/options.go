@@ -26,13 +26,15 @@ type Options struct {
 	Limits Limits
 	// ServeExternalIPs serves spec.externalIPs, which no controller has confirmed (CVE-2020-8554).
 	ServeExternalIPs bool
+	// KeepTerminatingUDPFlows lets UDP flows stay with terminating endpoints of the Services that wish it (KEP-5989).
+	KeepTerminatingUDPFlows bool
 }
 
 // Limits bounds the rules of one Service: its last ports are not served if there would be more. The zero value bounds nothing.
 type Limits struct {
 	// Elements is how many there may be, approximately: endpoints and source ranges, for each frontend. If EndpointsShared is set, the
 	// frontends of a port share the rules of its endpoints, which then count once for each family, twice with session affinity, and three
-	// times more if they may be on this node, because they need more rules.
+	// times more if they may be on this node (HairpinAddrs), because they need more rules.
 	Elements        int
 	EndpointsShared bool
 	// Endpoints is how many endpoints a port may have in a family, SourceRanges how many source ranges the Service may have; 0 is no
@@ -91,8 +93,8 @@ func (o *Options) podCIDRsUnknown(node *cluster.Node) bool {
 }
 
 // sameForServices reports whether two versions of the node lead to the same decisions about every Service.
-func (o *Options) sameForServices(a, b *cluster.Node) bool {
-	return a.Zone == b.Zone && slices.Equal(a.Addresses, b.Addresses) && o.podCIDRsUnknown(a) == o.podCIDRsUnknown(b)
+func sameForServices(a, b *cluster.Node) bool {
+	return a.Zone == b.Zone && slices.Equal(a.Addresses, b.Addresses) && slices.Equal(a.PodCIDRs, b.PodCIDRs)
 }
 
 // decideNode computes the settings that apply to the node as a whole.

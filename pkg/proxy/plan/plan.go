@@ -75,6 +75,8 @@ type Service struct {
 	rare *rareLists
 	// HealthCheck is nil unless load balancers check whether this node has endpoints.
 	HealthCheck *HealthCheck
+	// KeepsTerminating lets UDP flows stay with endpoints that terminate, whether or not these still serve.
+	KeepsTerminating bool
 	// WithheldExternalIPs is the number of external IPs that are not served because Options.ServeExternalIPs is off.
 	WithheldExternalIPs uint32
 	// WithheldPorts is the number of ports that are not served because the Service would need too many elements: the last
@@ -88,8 +90,9 @@ type rareLists struct {
 	serving      []Serving
 }
 
-// HairpinAddrs returns the addresses of usable endpoints that are on this node, or may be because their slice names no node;
-// sorted. A connection from such an address that is sent back to it must be masqueraded, or its replies would bypass the node.
+// HairpinAddrs returns the addresses of usable endpoints that are on this node, or may be: their slice names no node, or this node's
+// pods have such addresses; sorted. A connection from such an address that is sent back to it must be masqueraded, or its replies
+// would bypass the node.
 func (s *Service) HairpinAddrs() []netip.Addr {
 	if s.rare == nil {
 		return nil

@@ -65,14 +65,11 @@ func (c *candidate) rank() int {
 	switch {
 	case c.Conditions.Has(cluster.Local):
 		rank += 2
-	case c.mayBeHere():
+	case c.Conditions.Has(cluster.NoNodeName):
 		rank++
 	}
 	return rank
 }
-
-// mayBeHere reports whether the endpoint is on this node, or may be because its slice does not say where it is.
-func (c *candidate) mayBeHere() bool { return c.Conditions&(cluster.Local|cluster.NoNodeName) != 0 }
 
 // candidates returns the endpoints of one family that serve a port, sorted and without duplicates. If an address is
 // listed several times the entry with the highest rank is used: a pod's address may also be listed for a deleted pod

@@ -17,6 +17,7 @@ const (
 	ProblemContested            = "Contested"
 	ProblemExternalIPsNotServed = "ExternalIPsNotServed"
 	ProblemFamilyNotServed      = "FamilyNotServed"
+	ProblemStatusNotServed      = "StatusNotServed"
 	ProblemTooLarge             = "TooLarge"
 	// The others are observed.
 	ProblemRefused = "RefusedByKernel"
@@ -30,13 +31,16 @@ const (
 func ProblemReasons() []string {
 	return []string{
 		ProblemNoSuchPort, ProblemNoEndpoints, ProblemNoLocalEndpoints, ProblemContested, ProblemExternalIPsNotServed, ProblemFamilyNotServed,
-		ProblemTooLarge, ProblemRefused, ProblemDelayed, ProblemHealthCheck,
+		ProblemStatusNotServed, ProblemTooLarge, ProblemRefused, ProblemDelayed, ProblemHealthCheck,
 	}
 }
 
+// ProblemClusterCIDR is a reason of [Plan.NodeProblems].
+const ProblemClusterCIDR = "NoEndpointInClusterCIDR"
+
 // Problem is a reason why connections to a Service fail on this node.
 type Problem struct {
-	// Reason is one of [ProblemReasons].
+	// Reason is one of [ProblemReasons], or of those of the node.
 	Reason string
 	// Message says what is wrong, with the objects' names, and what to do.
 	Message string
@@ -75,7 +79,26 @@ func (p *Plan) Problems(name cluster.ServiceName, observed Observed) []Problem {
 		j.add(Problem{Reason: ProblemTooLarge}, "the last %d of %d ports are not served: the Service would need too many rules (docs/scale.md); split it", n, len(s.Ports))
 	}
 	j.families()
+	for _, addr := range s.Stray() {
+		j.add(Problem{Reason: ProblemStatusNotServed, Family: cluster.FamilyOf(addr).String(), Address: addr.String()}, "%s", strayText(s, addr))
+	}
 	return append(j.found, observed[name]...)
+}
+
+// strayText says why an address in the status of a Service is not served.
+func strayText(s *cluster.Service, addr netip.Addr) string {
+	return fmt.Sprintf("%s is in the status of %s, whose type is not LoadBalancer: it is not served", addr, s.Name)
+}
+
+// NodeProblems returns which settings do not fit this node.
+func (p *Plan) NodeProblems() (found []Problem) {
+	for _, cidr := range p.Node.LocalTraffic.CIDRs {
+		if p.outside(cidr) {
+			found = append(found, Problem{Reason: ProblemClusterCIDR, Family: cluster.FamilyOf(cidr.Addr()).String(), Message: fmt.Sprintf("no endpoint on this node is in "+
+				"%s, by which local traffic is detected, so connections from pods to cluster IPs are masqueraded; correct detectLocal.clusterCIDRs (--cluster-cidr)", cidr)})
+		}
+	}
+	return found
 }
 
 // judge collects the problems of one Service.

@@ -31,7 +31,7 @@ type decision struct {
 
 func newDecision(s *cluster.Service, node *cluster.Node, opts *Options, before *Service) *decision {
 	d := &decision{service: s, node: node, opts: opts, before: before,
-		out: &Service{Name: s.Name, UID: s.UID, Created: s.Created}}
+		out: &Service{Name: s.Name, UID: s.UID, Created: s.Created, KeepsTerminating: opts.KeepTerminatingUDPFlows && s.PreserveUDP}}
 	d.out.ClusterIPs = d.clusterIPs()
 	d.ports = d.servedPorts()
 	d.out.WithheldPorts = uint32(len(s.Ports) - len(d.ports))
@@ -171,10 +171,16 @@ func (d *decision) port(port *cluster.ServicePort, family cluster.Family) {
 		d.rare.serving = append(d.rare.serving, d.serving(port.Name, family, all, everywhere, here))
 	}
 	for i := range all {
-		if all[i].rank() > unusable && all[i].mayBeHere() {
+		if all[i].rank() > unusable && d.mayBeHere(all[i].Endpoint) {
 			d.rare.hairpinAddrs = append(d.rare.hairpinAddrs, all[i].addr.Addr())
 		}
 	}
+}
+
+// mayBeHere reports whether an endpoint is on this node, or may be: its slice names no node, or its address is one of this node's pods,
+// whatever node the slice names.
+func (d *decision) mayBeHere(e *cluster.Endpoint) bool {
+	return e.Conditions&(cluster.Local|cluster.NoNodeName) != 0 || within(d.node.PodCIDRs, e.Addr)
 }
 
 // clients returns how many clients with session affinity each pool of a Service may have, by its number of ports. There are few steps:

@@ -117,7 +117,11 @@ func (s *Service) ServingOn(port string, family cluster.Family) *Serving {
 
 // serving selects the endpoints that serve a port from the candidates in a family.
 func (d *decision) serving(port string, family cluster.Family, all []candidate, everywhere, here *Pool) Serving {
-	serves := func(c *candidate) bool { return c.Conditions.Has(cluster.Ready) || c.Conditions.Has(cluster.Serving) }
+	keeps := cluster.Ready | cluster.Serving
+	if d.out.KeepsTerminating {
+		keeps |= cluster.Terminating
+	}
+	serves := func(c *candidate) bool { return c.Conditions&keeps != 0 }
 	before := d.before.ServingOn(port, family)
 	serving := Serving{Port: port, Family: family,
 		Endpoints: shared(addrsOf(all, serves), everywhere, before.under(cluster.PolicyCluster))}

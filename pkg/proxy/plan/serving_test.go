@@ -15,6 +15,11 @@ import (
 
 func udp(s *corev1.Service) { s.Spec.Ports[0].Protocol = corev1.ProtocolUDP }
 
+// preserved keeps UDP flows while their endpoints terminate.
+func preserved(s *corev1.Service) {
+	s.Annotations = map[string]string{cluster.AnnotationUDPConnectionHandling: "PreserveDuringTermination"}
+}
+
 // udpSlice is like slice, for a UDP port.
 func udpSlice(name string, endpoints ...string) *discoveryv1.EndpointSlice {
 	s := slice(name, endpoints...)
@@ -35,6 +40,7 @@ func TestServing(t *testing.T) {
 		{"draining beside ready", service(udp), []string{"10.1.0.1 draining", "10.2.0.1"}, "[10.1.0.1:8080 10.2.0.1:8080]"},
 		{"terminating, serving not set", service(udp), []string{"10.1.0.1 leaving", "10.2.0.1"}, "[10.1.0.1:8080 10.2.0.1:8080]"},
 		{"dead and unready", service(udp), []string{"10.1.0.1 dead", "10.2.0.1 unready", "10.2.0.2"}, "[10.2.0.2:8080]"},
+		{"dead, with the annotation but without the feature", service(udp, preserved), []string{"10.1.0.1 dead", "10.2.0.2"}, "[10.2.0.2:8080]"},
 		{"serving, not ready yet", service(udp), []string{"10.1.0.1 warming", "10.2.0.1"}, "[10.1.0.1:8080 10.2.0.1:8080]"},
 		{"policy Local", service(udp, internalLocal), []string{"10.1.0.1 here", "10.2.0.1"}, "[10.1.0.1:8080 10.2.0.1:8080]"},
 		{"hints", service(udp), []string{"10.1.0.1 zone=a", "10.2.0.1 zone=b"}, "[10.1.0.1:8080 10.2.0.1:8080]"},
@@ -110,6 +116,16 @@ func keepsTests() []keepsTest {
 		{"an endpoint leaves", nil, nil, endpoints[1:], false, func(f flow) bool { return f.endpoint == here }},
 		{"an endpoint dies", nil, nil, []string{endpoints[0], "10.1.0.2 here dead", endpoints[2]}, false, func(f flow) bool { return f.endpoint == drains }},
 		{"all leave", nil, nil, nil, false, func(flow) bool { return true }},
+		{"an endpoint dies, flows are preserved", changes{preserved}, changes{preserved}, []string{endpoints[0], "10.1.0.2 here dead", endpoints[2]}, false, none},
+		{"all die, flows are preserved", changes{preserved}, changes{preserved, externalLocal}, []string{"10.1.0.1 here dead", "10.1.0.2 here dead", "10.2.0.1 dead"}, false,
+			func(f flow) bool {
+				return f.to != toIP && f.endpoint == there && (f.client == outside || f.client == otherPod)
+			}},
+		{"flows are preserved, an endpoint leaves", changes{preserved}, changes{preserved}, endpoints[1:], false, func(f flow) bool { return f.endpoint == here }},
+		{"flows are preserved, an endpoint is unready", changes{preserved}, changes{preserved}, []string{endpoints[0], "10.1.0.2 here unready", endpoints[2]}, false,
+			func(f flow) bool { return f.endpoint == drains }},
+		{"flows are no longer preserved", changes{preserved}, nil, []string{endpoints[0], "10.1.0.2 here dead", endpoints[2]}, false,
+			func(f flow) bool { return f.endpoint == drains }},
 		{"source ranges", nil, changes{ranges("203.0.113.0/24", "10.1.0.9/32")}, endpoints, false,
 			func(f flow) bool { return f.to == toVIP && f.client != outside && f.client != localPod }},
 		{"source ranges with this node", nil, changes{ranges(nodeIP+"/32", "0.0.0.0/32")}, endpoints, false,
@@ -145,6 +161,7 @@ func TestKeeps(t *testing.T) {
 	for _, test := range keepsTests() {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t)
+			w.options.KeepTerminatingUDPFlows = true
 			if test.byInterface {
 				w.options.LocalTraffic = LocalTraffic{Interface: "veth*"}
 			}

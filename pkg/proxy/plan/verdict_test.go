@@ -416,9 +416,17 @@ func TestHairpin(t *testing.T) {
 	if n := w.plan().Hairpins.Len(); n != 3 {
 		t.Errorf("%d hairpins, want 3: none for an endpoint on another node", n)
 	}
-	w.update(func(u *cluster.Update) { u.SetEndpointSlice(slice("s", "10.2.0.1")) })
+	w.update(func(u *cluster.Update) { u.SetEndpointSlice(slice("s", "10.1.0.1", "10.2.0.1")) })
 	if n := w.plan().Hairpins.Len(); n != 0 {
 		t.Errorf("%d hairpins without a local endpoint", n)
+	}
+	before := w.plan()
+	w.update(func(u *cluster.Update) {
+		u.SetNode(node(func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.1.0.0/24", "fd00:1::/64"} }))
+	})
+	p = Compute(w.builder.Snapshot(), w.options, before)
+	if _, is := p.Hairpins.Get(netip.MustParseAddr("10.1.0.1")); !is || p.Hairpins.Len() != 1 {
+		t.Errorf("%d hairpins, want the endpoint that names another node and has an address of this node's pods", p.Hairpins.Len())
 	}
 }
 
@@ -521,6 +529,28 @@ func TestServiceFields(t *testing.T) {
 	for route := range p.Frontends.Values() {
 		if route.Affinity.For() != time.Minute {
 			t.Errorf("affinity of %s: got %s, want 1m", route.Frontend, route.Affinity.For())
+		}
+	}
+}
+
+// TestClusterCIDR checks that a cluster CIDR is a problem only if pods of this node are endpoints, and none of them is in it.
+func TestClusterCIDR(t *testing.T) {
+	for _, test := range []struct {
+		endpoints []string
+		problems  int
+	}{
+		{nil, 0},
+		{[]string{"10.3.0.9 here"}, 1},
+		{[]string{"10.3.0.9 here", localPod + " here"}, 0},
+		{[]string{nodeIP + " here", otherPod, "10.3.0.9"}, 0}, // a pod in the host's network, and pods of other nodes
+	} {
+		w := newWorld(t)
+		w.update(func(u *cluster.Update) {
+			u.SetService(service())
+			u.SetEndpointSlice(slice("four", test.endpoints...))
+		})
+		if got := w.plan().NodeProblems(); len(got) != test.problems {
+			t.Errorf("endpoints %q: %+v, want %d problems", test.endpoints, got, test.problems)
 		}
 	}
 }

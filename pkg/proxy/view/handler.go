@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -37,21 +38,26 @@ type Handler struct {
 // NewHandler returns the handler of the API.
 func NewHandler(o *Observer) *Handler {
 	h := &Handler{observer: o, mux: http.NewServeMux(), comparing: make(chan struct{}, 1), whole: serve.NewTurn(1), single: serve.NewTurn(1)}
-	for path, answer := range map[string]func(*http.Request) (any, error){
-		"/info":       func(*http.Request) (any, error) { return o.State().Describe(), nil },
-		"/services":   h.inForce(h.services),
-		"/explain":    h.inForce(h.explain),
-		"/comparison": h.inForce(h.compare),
-		"/repairs":    h.inForce(func(*http.Request) (any, error) { return o.Repairs(), nil }),
-		"/history":    func(*http.Request) (any, error) { return o.History(), nil },
-	} {
-		h.mux.Handle(v1alpha1.Path+path, respond(answer))
-	}
 	rules := h.inForce(func(r *http.Request) (any, error) { return o.State().Ruleset(r.URL.Query().Get("mode")) })
-	h.mux.Handle(v1alpha1.Path+"/rules", h.whole.Handler(respond(rules)))
-	h.mux.Handle(v1alpha1.Path+"/services/{namespace}/{name}", h.single.Handler(respond(h.inForce(h.service))))
+	index := &v1alpha1.Index{TypeMeta: v1alpha1.Meta(v1alpha1.KindIndex)}
+	for path, handler := range map[string]http.Handler{
+		"/info":       respond(func(*http.Request) (any, error) { return o.State().Describe(), nil }),
+		"/services":   respond(h.inForce(h.services)),
+		"/explain":    respond(h.inForce(h.explain)),
+		"/comparison": respond(h.inForce(h.compare)),
+		"/repairs":    respond(h.inForce(func(*http.Request) (any, error) { return o.Repairs(), nil })),
+		"/history":    respond(func(*http.Request) (any, error) { return o.History(), nil }),
+		"/rules":      h.whole.Handler(respond(rules)),
+
+		"/services/{namespace}/{name}": h.single.Handler(respond(h.inForce(h.service))),
+	} {
+		h.mux.Handle(v1alpha1.Path+path, handler)
+		index.Paths = append(index.Paths, v1alpha1.Path+path)
+	}
+	slices.Sort(index.Paths)
+	h.mux.Handle(v1alpha1.Path+"/{$}", respond(func(*http.Request) (any, error) { return index, nil }))
 	h.mux.Handle("/", respond(func(*http.Request) (any, error) {
-		return nil, serve.Errorf(http.StatusNotFound, "path not found; docs/api.md lists all paths")
+		return nil, serve.Errorf(http.StatusNotFound, "path not found; "+v1alpha1.Path+"/ lists all paths, and docs/api.md describes them")
 	}))
 	h.local = serve.Reading(h.mux)
 	return h

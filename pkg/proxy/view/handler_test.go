@@ -224,6 +224,7 @@ func TestHandler(t *testing.T) {
 		{"/comparison", 200, `"items":[{"family":"IPv4","object":"map services","missing":["a"]}]`},
 		{"/comparison?mode=ebpf", 400, `write nftables`},
 		{"/nothing", 404, `docs/api.md`},
+		{"/", 200, `"/api/v1alpha1/services/{namespace}/{name}"`},
 		{"/services/default/web/more", 404, `docs/api.md`},
 	} {
 		w := get(h, v1alpha1.Path+test.path)

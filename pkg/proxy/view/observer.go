@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,6 +33,8 @@ type Config struct {
 	Node string
 	// Waiting names what the proxy waits for; nil if that is nothing.
 	Waiting func() []string
+	// Invalid returns what is wrong with the files that the proxy reads, by the reason of the problem.
+	Invalid map[string]func() []string
 	// Unowned returns the EndpointSlices without a Service: cluster.Builder.Unowned.
 	Unowned func() []cluster.Unowned
 	// Counter reads the kernel's counters; nil if the backend has none.
@@ -165,13 +168,14 @@ func (o *Observer) State() *status.State {
 	if o.config.Waiting != nil {
 		waiting = o.config.Waiting()
 	}
+	problems := o.config.problems()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s := &status.State{
 		Snapshot: o.snapshot, Plan: o.plan, InForce: maps.Clone(o.inForce), Changed: o.changed, Unowned: o.config.Unowned,
 		Rules:    status.Rules{Mode: o.config.Mode, Renderers: o.config.Renderers, Families: o.config.Families},
 		Observed: o.allObserved(), Counter: o.config.Counter, Families: o.config.Families, Now: o.config.Clock.Now(),
-		Info: v1alpha1.Info{Version: o.config.Version, Mode: o.config.Mode, Families: status.Texts(o.config.Families), Started: &o.config.Started, Sync: o.last, Waiting: waiting},
+		Info: v1alpha1.Info{Version: o.config.Version, Mode: o.config.Mode, Families: status.Texts(o.config.Families), Started: &o.config.Started, Sync: o.last, Waiting: waiting, Problems: problems},
 	}
 	if !o.synced.IsZero() {
 		synced := o.synced
@@ -182,6 +186,16 @@ func (o *Observer) State() *status.State {
 		s.Info.Pending = &queued
 	}
 	return s
+}
+
+// problems returns what is wrong with the files that the proxy reads.
+func (c *Config) problems() (all []v1alpha1.Problem) {
+	for _, reason := range slices.Sorted(maps.Keys(c.Invalid)) {
+		for _, text := range c.Invalid[reason]() {
+			all = append(all, v1alpha1.Problem{Reason: reason, Message: strings.ReplaceAll(text, "\n", "; ")})
+		}
+	}
+	return all
 }
 
 // HealthChecks records the problems with health check node ports, instead of the earlier ones.

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -49,13 +51,18 @@ func TestKernelOldTools(t *testing.T) {
 	for _, variant := range []ipt.Variant{ipt.NFT, ipt.Legacy} {
 		t.Run(string(variant), func(t *testing.T) {
 			netns.Enter(t)
-			for _, family := range []ipt.Family{ipt.IPv4, ipt.IPv6} {
+			for _, is := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+				family := ipt.Family(is.String())
 				tables, err := ipt.Open(t.Context(), family, variant)
 				if err != nil {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { _ = tables.Close() })
-				for _, f := range ipt.Probe(t.Context(), tables) {
+				features, err := iptables.Mode{}.Features(t.Context(), string(variant), is)
+				if err != nil {
+					t.Errorf("%s: %v", family, err)
+				}
+				for _, f := range features {
 					if f.Err != nil {
 						t.Errorf("%s, %s: %v", family, f.Name, f.Err)
 					}

@@ -8,7 +8,6 @@ import (
 	"go/token"
 	"os"
 	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
@@ -23,26 +22,23 @@ const head = `# The API of a running proxy
 
 Generated from pkg/apis/status/v1alpha1; do not edit.
 
-A running proxy serves JSON below /api/v1alpha1 of its metrics address (127.0.0.1:10249 by default). The commands "kube-proxy service",
-"explain", "render", "drift" and "trace" are clients of it.
+A running proxy serves JSON below /api/v1alpha1 of its metrics address (127.0.0.1:10249 by default); its commands read it.
 
 ` + "```console" + `
 curl -s 127.0.0.1:10249/api/v1alpha1/services/default/web?connections=true
-kubectl -n kube-system exec ds/kube-proxy -- kube-proxy service list -A
 ` + "```" + `
 
-* **Read-only.** It answers to GET and HEAD. It knows Services, EndpointSlices and this Node, of all namespaces, and no secrets.
-* **Local.** It answers only to clients on this machine, whatever address the metrics are served on; others get 403. Use ` + "`kubectl exec`" + `
-  or ` + "`kubectl port-forward`" + `.
-* **Not for web pages.** A Host header other than localhost, a loopback address or the server's own address gets 421 (DNS rebinding).
-* **In turn.** Long answers are made one after the other. At most 8 MB wait for their readers; then the oldest one of the user that has the
-  most is given up, and its connection closed. A reader has 30 seconds.
-* **On demand.** Counters are read from the kernel after the request and within 2 seconds; if that fails, connectionsError says why, and the
-  rest of the answer is complete. For /comparison the proxy reads all of its rules, within 30 seconds, and then pauses four times as long.
-* **Consistent.** Everything but /info is the state that was last put in force in all IP families.
+* **Read-only.** It answers GET and HEAD, and knows Services, EndpointSlices and this Node, but no secrets.
+* **Local.** Only clients on this machine are served, whatever the metrics address; others get 403. Use ` + "`kubectl exec`" + ` or
+  ` + "`kubectl port-forward`" + `. A Host header other than localhost, a loopback address or the server's own gets 421 (DNS rebinding).
+* **In force.** Except /info and /history, answers describe the state that was last in force in all IP families; before the first sync
+  they are 503.
+* **Bounded.** Long answers are made one after the other; a reader has 30 seconds, and may be disconnected if answers of more than 8 MB wait
+  for readers. Counters are read within 2 seconds. /comparison reads all rules, within 25 seconds, and then pauses four times as long.
 * **Versioned.** Within a version fields are only added. An error is a Status with the HTTP status code.
 
-A row with several fields describes them in this order.
+A field with ? may be absent; all objects with a path have kind and apiVersion (serviceproxy/v1alpha1). connections and refused are there
+with connections=true. They count from when the kernel created the counter: a change of the number of endpoints replaces it.
 
 `
 
@@ -60,12 +56,14 @@ func TestDocs(t *testing.T) {
 			if !ok || len(structure.Fields.List) == 0 {
 				continue
 			}
-			fmt.Fprintf(&b, "## %s\n\n%s\n\n| field | type | |\n|---|---|---|\n", spec.(*ast.TypeSpec).Name.Name, paragraph(types.Doc))
+			name := spec.(*ast.TypeSpec).Name.Name
+			if name == "TypeMeta" {
+				continue
+			}
+			about := sentence(types.Doc, name)
+			fmt.Fprintf(&b, "## %s\n\n%s\n\n", name, strings.ToUpper(about[:1])+about[1:])
 			for _, group := range sharing(structure.Fields.List) {
-				if len(group[0].Names) > 0 && group[0].Doc == nil {
-					t.Errorf("%s.%s has no comment", spec.(*ast.TypeSpec).Name.Name, group[0].Names[0])
-				}
-				b.WriteString(row(t, group))
+				b.WriteString(item(t, group))
 			}
 			b.WriteString("\n")
 		}
@@ -99,47 +97,62 @@ func declarations(t *testing.T, files ...string) (all []ast.Decl) {
 	return all
 }
 
-// sharing returns the fields in groups that share a comment: that of the first.
+// sharing returns the fields that have names, in groups: those without a comment, and those that the comment of the first one names.
 func sharing(fields []*ast.Field) (groups [][]*ast.Field) {
 	for _, field := range fields {
-		if last := len(groups) - 1; last >= 0 && field.Doc == nil && len(field.Names) > 0 && len(groups[last][0].Names) > 0 {
-			groups[last] = append(groups[last], field)
+		if len(field.Names) == 0 { // TypeMeta
 			continue
+		}
+		if last := len(groups) - 1; last >= 0 && field.Doc == nil {
+			if doc := groups[last][0].Doc; doc == nil || strings.Contains(doc.Text(), " and "+field.Names[0].Name+" are ") ||
+				strings.Contains(doc.Text(), ", "+field.Names[0].Name+" and ") {
+				groups[last] = append(groups[last], field)
+				continue
+			}
 		}
 		groups = append(groups, []*ast.Field{field})
 	}
 	return groups
 }
 
-// row is the row of fields that share a comment, without their names at its beginning.
-func row(t *testing.T, fields []*ast.Field) string {
-	if len(fields[0].Names) == 0 {
-		return fmt.Sprintf("| | %s | its fields |\n", typeText(fields[0].Type))
-	}
-	var names, keys, kinds []string
-	for _, field := range fields {
-		name, options, _ := strings.Cut(reflect.StructTag(strings.Trim(field.Tag.Value, "`")).Get("json"), ",")
-		if name == "" {
+// item lists fields that share a comment.
+func item(t *testing.T, fields []*ast.Field) string {
+	var b strings.Builder
+	var names []string
+	for i, field := range fields {
+		key, options, _ := strings.Cut(reflect.StructTag(strings.Trim(field.Tag.Value, "`")).Get("json"), ",")
+		if key == "" {
 			t.Errorf("field %s has no name in JSON", field.Names[0])
 		}
-		kind := typeText(field.Type)
 		if options != "" {
-			kind += ", optional"
+			key += "?"
 		}
-		if !slices.Contains(kinds, kind) {
-			kinds = append(kinds, kind)
+		fmt.Fprintf(&b, "%#q", key)
+		if kind := typeText(field.Type); i == len(fields)-1 || kind != typeText(fields[i+1].Type) {
+			b.WriteString(" " + kind)
 		}
-		names, keys = append(names, field.Names[0].Name), append(keys, fmt.Sprintf("%#q", name))
+		if i < len(fields)-1 {
+			b.WriteString(", ")
+		}
+		names = append(names, field.Names[0].Name)
 	}
-	doc := paragraph(fields[0].Doc)
-	all := strings.Join(names, ", ")
+	all := names[0]
 	if last := len(names) - 1; last > 0 {
 		all = strings.Join(names[:last], ", ") + " and " + names[last]
 	}
-	for _, verb := range []string{" is ", " are "} {
-		doc = strings.TrimPrefix(doc, all+verb)
+	if doc := sentence(fields[0].Doc, all); doc != "" {
+		return "* " + b.String() + ": " + doc + "\n"
 	}
-	return fmt.Sprintf("| %s | %s | %s |\n", strings.Join(keys, ", "), strings.Join(kinds, "; "), strings.ReplaceAll(doc, "|", `\|`))
+	return "* " + b.String() + "\n"
+}
+
+// sentence returns a comment without the names that it begins with, and the verb after them.
+func sentence(comment *ast.CommentGroup, names string) string {
+	text := strings.Join(strings.Fields(comment.Text()), " ")
+	for _, verb := range []string{" is ", " are "} {
+		text = strings.TrimPrefix(text, names+verb)
+	}
+	return text
 }
 
 // typeText names a type in words of JSON.
@@ -148,9 +161,9 @@ func typeText(e ast.Expr) string {
 	case *ast.StarExpr:
 		return typeText(e.X)
 	case *ast.ArrayType:
-		return "list of " + typeText(e.Elt)
+		return "[]" + typeText(e.Elt)
 	case *ast.MapType:
-		return "map of " + typeText(e.Value)
+		return "map[string]" + typeText(e.Value)
 	case *ast.SelectorExpr: // time.Time
 		return "time"
 	case *ast.Ident:
@@ -163,8 +176,4 @@ func typeText(e ast.Expr) string {
 		return e.Name
 	}
 	return ""
-}
-
-func paragraph(group *ast.CommentGroup) string {
-	return strings.Join(strings.Fields(group.Text()), " ")
 }

@@ -21,6 +21,12 @@ const (
 	PacketIncomplete = "Incomplete"
 )
 
+// The reasons of Info.Problems about files.
+const (
+	ReasonInvalidConfiguration = "InvalidConfiguration"
+	ReasonInvalidManifest      = "InvalidManifest"
+)
+
 // The values of Endpoint.Location and PacketTrace.Location.
 const (
 	LocationThisNode  = "ThisNode"

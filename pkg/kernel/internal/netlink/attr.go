@@ -68,11 +68,8 @@ type Attrs struct {
 	IsNest bool
 	// Data is the attribute's value, without header and padding.
 	Data []byte
-	// Offset is where the attribute's header begins in the slice.
-	Offset int
 
 	rest      []byte
-	consumed  int
 	malformed bool
 }
 
@@ -90,13 +87,10 @@ func (a *Attrs) Next() bool {
 		a.malformed = true
 		return false
 	}
-	a.Offset = a.consumed
 	typ := binary.NativeEndian.Uint16(a.rest[2:])
 	a.Type, a.IsNest = typ&typeMask, typ&unix.NLA_F_NESTED != 0
 	a.Data = a.rest[AttrHeaderLen:n]
-	n = min(Align(n), len(a.rest))
-	a.rest = a.rest[n:]
-	a.consumed += n
+	a.rest = a.rest[min(Align(n), len(a.rest)):]
 	return true
 }
 

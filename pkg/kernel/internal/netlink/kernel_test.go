@@ -34,11 +34,11 @@ func tables(s *Socket, n int) []byte {
 		EndMessage(b, start)
 		seq++
 	}
-	add(Header{Type: unix.NFNL_MSG_BATCH_BEGIN, Flags: unix.NLM_F_REQUEST}, "")
+	add(Header{Type: unix.NFNL_MSG_BATCH_BEGIN, Flags: unix.NLM_F_REQUEST, Resource: unix.NFNL_SUBSYS_NFTABLES}, "")
 	for i := range n {
 		add(nftHeader(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE), fmt.Sprint("table", i))
 	}
-	add(Header{Type: unix.NFNL_MSG_BATCH_END, Flags: unix.NLM_F_REQUEST}, "")
+	add(Header{Type: unix.NFNL_MSG_BATCH_END, Flags: unix.NLM_F_REQUEST, Resource: unix.NFNL_SUBSYS_NFTABLES}, "")
 	return b
 }
 

@@ -63,6 +63,14 @@ func (l *Listener) membership(option int) (err error) {
 	return errors.Join(err, closed)
 }
 
+// Send sends messages to the other members of the group, which Receive them; the kernel ignores them if they are no requests. It requires
+// CAP_NET_ADMIN.
+func (l *Listener) Send(data []byte) (err error) {
+	to := &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (l.group - 1)}
+	closed := l.conn.Control(func(fd uintptr) { err = unix.Sendto(int(fd), data, 0, to) })
+	return errors.Join(err, closed)
+}
+
 // Receive calls each with some messages that are waiting, and waits for none: found is false if there are none. lost means that the
 // kernel had more than the queue could hold, or that the socket is closed.
 func (l *Listener) Receive(each func(Message)) (found, lost bool) {

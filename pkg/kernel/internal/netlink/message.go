@@ -24,6 +24,8 @@ type Header struct {
 	Flags uint16
 	// Family is nfgen_family: NFPROTO_*.
 	Family byte
+	// Resource is res_id, whose meaning depends on the type; mostly 0.
+	Resource uint16
 }
 
 // AppendMessage begins a message, with the sequence number 0. EndMessage sets its length.
@@ -32,12 +34,8 @@ func AppendMessage(b []byte, h Header) []byte {
 	b = binary.NativeEndian.AppendUint16(b, h.Type)
 	b = binary.NativeEndian.AppendUint16(b, h.Flags)
 	b = append(b, 0, 0, 0, 0, 0, 0, 0, 0) // sequence number and port id
-	var resID uint16
-	if h.Type == unix.NFNL_MSG_BATCH_BEGIN || h.Type == unix.NFNL_MSG_BATCH_END {
-		resID = unix.NFNL_SUBSYS_NFTABLES
-	}
 	b = append(b, h.Family, unix.NFNETLINK_V0)
-	return binary.BigEndian.AppendUint16(b, resID)
+	return binary.BigEndian.AppendUint16(b, h.Resource)
 }
 
 // EndMessage sets the length of the message that begins at start and ends at the end of b.
@@ -74,9 +72,6 @@ func (m Message) Attr(typ uint16) []byte { return m.Attrs().Find(typ) }
 
 // AttrString returns the value of the first attribute of a type as a string, or "".
 func (m Message) AttrString(typ uint16) string { return String(m.Attr(typ)) }
-
-// AttrsOffset is where a message's attributes begin.
-const AttrsOffset = unix.NLMSG_HDRLEN + nfgenmsgLen
 
 // Messages reads the messages in a byte slice, one after the other:
 //
@@ -115,8 +110,8 @@ func (m *Messages) Next() bool {
 		Seq:  binary.NativeEndian.Uint32(rest[seqOffset:]),
 		body: rest[unix.NLMSG_HDRLEN:n],
 	}
-	if len(m.body) > 0 {
-		m.Family = m.body[0]
+	if len(m.body) >= nfgenmsgLen {
+		m.Family, m.Resource = m.body[0], binary.BigEndian.Uint16(m.body[2:])
 	}
 	m.next += min(Align(n), len(rest))
 	return true

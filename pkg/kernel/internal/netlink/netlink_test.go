@@ -15,9 +15,8 @@ import (
 
 // decoded is an attribute as Attrs reads it.
 type decoded struct {
-	typ    uint16
-	data   string
-	offset int
+	typ  uint16
+	data string
 }
 
 func TestAttrs(t *testing.T) {
@@ -31,20 +30,20 @@ func TestAttrs(t *testing.T) {
 		malformed bool
 	}{
 		{"none", nil, nil, false},
-		{"padded", AppendString(AppendBytes(nil, 1, []byte("abc")), 2, "de"), []decoded{{1, "abc", 0}, {2, "de\x00", 8}}, false},
-		{"empty", AppendBytes(nil, 3, nil), []decoded{{3, "", 0}}, false},
-		{"nested flag, not part of the type", nested, []decoded{{5, string(AppendUint32(nil, 1, 7)), 0}}, false},
-		{"without the last padding", AppendBytes(nil, 1, []byte("abcde"))[:9], []decoded{{1, "abcde", 0}}, false},
+		{"padded", AppendString(AppendBytes(nil, 1, []byte("abc")), 2, "de"), []decoded{{1, "abc"}, {2, "de\x00"}}, false},
+		{"empty", AppendBytes(nil, 3, nil), []decoded{{3, ""}}, false},
+		{"nested flag, not part of the type", nested, []decoded{{5, string(AppendUint32(nil, 1, 7))}}, false},
+		{"without the last padding", AppendBytes(nil, 1, []byte("abcde"))[:9], []decoded{{1, "abcde"}}, false},
 		{"shorter than its header says", AppendBytes(nil, 1, []byte("abcd"))[:7], nil, true},
 		{"shorter than a header", []byte{4, 0, 1}, nil, true},
 		{"a length below that of the header", []byte{3, 0, 1, 0}, nil, true},
-		{"something after the last", append(AppendBytes(nil, 1, nil), 9), []decoded{{1, "", 0}}, true},
+		{"something after the last", append(AppendBytes(nil, 1, nil), 9), []decoded{{1, ""}}, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var got []decoded
 			a := ReadAttrs(test.in)
 			for a.Next() {
-				got = append(got, decoded{a.Type, string(a.Data), a.Offset})
+				got = append(got, decoded{a.Type, string(a.Data)})
 			}
 			if !slices.Equal(got, test.want) || a.Malformed() != test.malformed {
 				t.Errorf("got %v, malformed %v, want %v, %v", got, a.Malformed(), test.want, test.malformed)
@@ -101,7 +100,7 @@ func message(h Header, seq uint32, value string) []byte {
 }
 
 func TestMessages(t *testing.T) {
-	h := Header{Type: unix.NFNL_SUBSYS_CTNETLINK<<8 | 1, Flags: unix.NLM_F_REQUEST, Family: unix.NFPROTO_IPV6}
+	h := Header{Type: unix.NFNL_SUBSYS_CTNETLINK<<8 | 1, Flags: unix.NLM_F_REQUEST, Family: unix.NFPROTO_IPV6, Resource: 0x6b70}
 	first, second := message(h, 7, "one"), message(h, 8, "two")
 	for _, test := range []struct {
 		name      string
@@ -131,19 +130,6 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestBatchMessages checks res_id, which names the subsystem of a batch and is 0 in all other messages.
-func TestBatchMessages(t *testing.T) {
-	for typ, want := range map[uint16]uint16{
-		unix.NFNL_MSG_BATCH_BEGIN: unix.NFNL_SUBSYS_NFTABLES, unix.NFNL_MSG_BATCH_END: unix.NFNL_SUBSYS_NFTABLES,
-		unix.NFNL_SUBSYS_NFTABLES << 8: 0,
-	} {
-		b := AppendMessage(nil, Header{Type: typ})
-		if got := binary.BigEndian.Uint16(b[18:]); len(b) != AttrsOffset || got != want {
-			t.Errorf("type %#x: res_id is %d in %d bytes, want %d in %d", typ, got, len(b), want, AttrsOffset)
-		}
-	}
-}
-
 // answer builds NLMSG_ERROR or NLMSG_DONE as the kernel does with NETLINK_CAP_ACK.
 func answer(typ, flags uint16, errno int32, attrs []byte) Message {
 	body := binary.NativeEndian.AppendUint32(nil, uint32(-errno))
@@ -162,8 +148,8 @@ func TestResult(t *testing.T) {
 	}{
 		{"success", answer(unix.NLMSG_ERROR, 0, 0, nil), Result{Seq: 3}, ""},
 		{"a number", answer(unix.NLMSG_ERROR, 0, 2, nil), Result{Seq: 3, Errno: unix.ENOENT}, "no such file or directory"},
-		{"text and offset", answer(unix.NLMSG_ERROR, unix.NLM_F_ACK_TLVS, 2, slices.Concat(text, offset)),
-			Result{3, unix.ENOENT, "no such set", 20}, "no such file or directory (no such set)"},
+		{"a text, and where the fault is", answer(unix.NLMSG_ERROR, unix.NLM_F_ACK_TLVS, 2, slices.Concat(offset, text)),
+			Result{3, unix.ENOENT, "no such set"}, "no such file or directory (no such set)"},
 		{"attributes without their flag", answer(unix.NLMSG_ERROR, 0, 2, text), Result{Seq: 3, Errno: unix.ENOENT}, "no such file or directory"},
 		{"the end of a dump", answer(unix.NLMSG_DONE, 0, 4, nil), Result{Seq: 3, Errno: unix.EINTR},
 			"the kernel's tables changed while they were read: interrupted system call"},
@@ -248,7 +234,7 @@ func FuzzRead(f *testing.F) {
 			}
 			b := ReadAttrs(again)
 			for a := m.Attrs(); a.Next(); {
-				if !b.Next() || b.Type != a.Type || !bytes.Equal(b.Data, a.Data) || b.Offset != a.Offset {
+				if !b.Next() || b.Type != a.Type || !bytes.Equal(b.Data, a.Data) {
 					t.Fatalf("%x became %x", a.Data, b.Data)
 				}
 			}

@@ -24,8 +24,6 @@ type Result struct {
 	Errno unix.Errno // 0 is success
 	// Text is the kernel's own explanation, often "".
 	Text string
-	// Offset is where in that message the attribute at fault begins; 0 if unknown.
-	Offset uint32
 }
 
 // Result decodes a message of the type NLMSG_ERROR or NLMSG_DONE.
@@ -36,18 +34,8 @@ func (m Message) Result() Result {
 	}
 	r.Errno = unix.Errno(-int32(binary.NativeEndian.Uint32(m.body)))
 	const capped = 4 + unix.NLMSG_HDRLEN // with NETLINK_CAP_ACK: the error and the request's header
-	if m.Type != unix.NLMSG_ERROR || m.Flags&unix.NLM_F_ACK_TLVS == 0 || len(m.body) < capped {
-		return r
-	}
-	for a := ReadAttrs(m.body[capped:]); a.Next(); {
-		switch a.Type {
-		case unix.NLMSGERR_ATTR_MSG:
-			r.Text = a.String()
-		case unix.NLMSGERR_ATTR_OFFS:
-			if len(a.Data) == 4 {
-				r.Offset = binary.NativeEndian.Uint32(a.Data)
-			}
-		}
+	if m.Type == unix.NLMSG_ERROR && m.Flags&unix.NLM_F_ACK_TLVS != 0 && len(m.body) >= capped {
+		r.Text = String(Attr(m.body[capped:], unix.NLMSGERR_ATTR_MSG))
 	}
 	return r
 }

@@ -17,9 +17,8 @@ const (
 	receiveBuffer = 64 << 10
 	// receiveQueue is the size of the socket's queue of answers: a batch can have an error for each message.
 	receiveQueue = 8 << 20
-	// sendBuffer is the first size of the send buffer, maxSendBuffer the largest, and sendOverhead what the kernel needs of it
-	// (netlink_sendmsg).
-	sendBuffer    = 1 << 20
+	// maxSendBuffer is the largest size of the send buffer, which takes no memory until something is sent, and sendOverhead what the
+	// kernel needs of it (netlink_sendmsg).
 	maxSendBuffer = math.MaxInt32 / 2
 	sendOverhead  = 32
 	// receiveTimeout bounds the wait for an answer, which the kernel gives while the request is sent.
@@ -29,12 +28,11 @@ const (
 // Socket is a netlink socket to netfilter, in the network namespace of the thread that opened it. Its methods must not be
 // called concurrently, except Reserve and Limit.
 type Socket struct {
-	fd int
-	// sendMax is how many bytes the send buffer takes, limit how many after it was made larger.
-	sendMax, limit int
-	seq            atomic.Uint32
-	request        []byte // reused
-	answer         []byte // reused
+	fd      int
+	limit   int // how many bytes the send buffer takes
+	seq     atomic.Uint32
+	request []byte // reused
+	answer  []byte // reused
 
 	// dirty means that a request may have left answers behind.
 	dirty bool
@@ -70,7 +68,7 @@ func (s *Socket) configure() error {
 	if err := unix.Bind(s.fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return fmt.Errorf("bind the netfilter netlink socket: %w", err)
 	}
-	if s.grow(sendBuffer) == nil {
+	if unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, maxSendBuffer) == nil {
 		s.limit = maxSendBuffer
 		return nil
 	}
@@ -78,20 +76,11 @@ func (s *Socket) configure() error {
 	return s.LimitSend(maxSendBuffer)
 }
 
-// grow makes the send buffer take at least so many bytes: the kernel doubles the number, and refuses what is not smaller than the
-// result minus sendOverhead.
-func (s *Socket) grow(size int) error {
-	if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, size); err != nil {
-		return err
-	}
-	s.sendMax = size
-	return nil
-}
-
 // Limit returns how many bytes can be sent at once. More than that is EMSGSIZE.
 func (s *Socket) Limit() int { return s.limit }
 
-// LimitSend limits what can be sent at once to about so many bytes, or what net.core.wmem_max allows.
+// LimitSend limits what can be sent at once to about so many bytes, or what net.core.wmem_max allows: the kernel doubles the number, and
+// refuses what is not smaller than the result minus sendOverhead.
 func (s *Socket) LimitSend(size int) error {
 	err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_SNDBUF, size/2)
 	if err == nil {
@@ -101,7 +90,6 @@ func (s *Socket) LimitSend(size int) error {
 		return fmt.Errorf("size the netlink send buffer: %w", err)
 	}
 	s.limit = size - sendOverhead
-	s.sendMax = s.limit
 	return nil
 }
 
@@ -238,13 +226,7 @@ func (s *Socket) drop() error {
 	}
 }
 
-// send sends data, and makes the send buffer larger if necessary.
 func (s *Socket) send(data []byte) error {
-	if len(data) > s.sendMax && len(data) <= s.limit {
-		if err := s.grow(len(data)); err != nil {
-			return fmt.Errorf("size the netlink send buffer: %w", err)
-		}
-	}
 	for {
 		err := unix.Sendto(s.fd, data, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK})
 		if err != unix.EINTR {

@@ -233,8 +233,8 @@ func (f *Fake) Compare(ctx context.Context, table string, expected ipt.Expected,
 			if len(chains) > 0 && !slices.Contains(chains, name) {
 				continue
 			}
-			rules, known := expected(name, chain.digest())
-			out[name] = ipt.Compared{Digest: chain.digest(), Equal: known || t.equal(chain, rules, f.dialect(table))}
+			rules, others := expected(name)
+			out[name] = ipt.Compared{Equal: t.equal(chain, rules, others, f.dialect(table)), Rules: len(chain.rules)}
 		}
 	}
 	return out, nil

@@ -1,7 +1,6 @@
 package ipttest
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -90,36 +89,18 @@ func (c *fakeChain) holds(rule fakeRule) bool {
 	return slices.ContainsFunc(c.rules, func(r fakeRule) bool { return r.text == rule.text })
 }
 
-// equal reports whether a chain has some rules.
-func (t *fakeTable) equal(c *fakeChain, rules []ipt.Rule, d dialect) bool {
+// equal reports whether a chain has some rules, perhaps among others.
+func (t *fakeTable) equal(c *fakeChain, rules []ipt.Rule, others bool, d dialect) bool {
+	if others {
+		return !slices.ContainsFunc(rules, func(rule ipt.Rule) bool {
+			parsed, err := d.rule(rule, t)
+			return err != nil || !c.holds(parsed)
+		})
+	}
 	return slices.EqualFunc(c.rules, rules, func(held fakeRule, rule ipt.Rule) bool {
 		parsed, err := d.rule(rule, t)
 		return err == nil && parsed.text == held.text
 	})
-}
-
-// Has is part of [ipt.Tables].
-func (f *Fake) Has(ctx context.Context, table, chain string, rules ...ipt.Rule) ([]bool, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	has := make([]bool, len(rules))
-	c, err := f.chain(table, chain)
-	if err != nil {
-		return has, f.mayRead(ctx)
-	}
-	for i, rule := range rules {
-		parsed, err := f.dialect(table).rule(rule, f.tables[table])
-		has[i] = err == nil && c.holds(parsed)
-	}
-	return has, f.mayRead(ctx)
-}
-
-func (c *fakeChain) digest() uint64 {
-	var texts []string
-	for _, rule := range c.rules {
-		texts = append(texts, rule.text)
-	}
-	return ipt.TextDigest(texts)
 }
 
 // line applies one line of an input.

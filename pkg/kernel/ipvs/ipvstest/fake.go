@@ -13,8 +13,8 @@ import (
 // Fake holds objects in memory. Like the kernel it does not delete a set that a rule uses, or a device that is not a dummy.
 type Fake struct {
 	Virtual []ipvs.Server
-	// Named are the sets, Used those that rules use.
-	Named map[string][]ipvs.Entry
+	// Named are the ports of the sets, Used those sets that rules use.
+	Named map[string][]uint16
 	Used  map[string]bool
 	// Dummies are the dummy devices with their addresses, Others all other addresses.
 	Dummies map[string][]netip.Addr
@@ -42,7 +42,7 @@ func (f *Fake) Sets(wanted func(name string) bool) ([]ipvs.Set, error) {
 	var sets []ipvs.Set
 	for _, name := range slices.Sorted(maps.Keys(f.Named)) {
 		if wanted(name) {
-			sets = append(sets, ipvs.Set{Name: name, Entries: slices.Clone(f.Named[name])})
+			sets = append(sets, ipvs.Set{Name: name, Ports: slices.Clone(f.Named[name])})
 		}
 	}
 	return sets, nil

@@ -63,6 +63,9 @@ func in(kernel *nftest.Kernel, family knftables.Family, table string) *Fake {
 // Beside puts a Fake that was not used yet into the network namespace of another: they have one generation number.
 func (f *Fake) Beside(o *Fake) *Fake { return in(o.kernel, f.family, f.name.Name) }
 
+// Again is part of [nft.Table].
+func (f *Fake) Again() (nft.Table, error) { return f.Beside(f), nil }
+
 // Close is part of [nft.Table]. Dump still works.
 func (f *Fake) Close() error { return f.Table.Close() }
 

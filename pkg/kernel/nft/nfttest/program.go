@@ -98,7 +98,7 @@ type script struct {
 
 func (s *script) frame(typ uint16) {
 	start := len(s.b)
-	s.b = netlink.AppendMessage(s.b, netlink.Header{Type: typ, Flags: unix.NLM_F_REQUEST})
+	s.b = netlink.AppendMessage(s.b, netlink.Header{Type: typ, Flags: unix.NLM_F_REQUEST, Resource: unix.NFNL_SUBSYS_NFTABLES})
 	s.end(start)
 }
 

@@ -14,28 +14,9 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
-// decoder decodes events.
-type decoder struct {
-	// interfaceName returns the name of an interface; "" if it is gone.
-	interfaceName func(index uint32) string
-}
-
-// newDecoder returns a decoder that asks for the name of each interface once: the kernel answers with a list of all interfaces,
-// and an event names one or two.
-func newDecoder() decoder {
-	names := map[uint32]string{}
-	return decoder{func(index uint32) string {
-		if name := names[index]; name != "" {
-			return name
-		}
-		i, err := net.InterfaceByIndex(int(index))
-		if err != nil {
-			return ""
-		}
-		names[index] = i.Name
-		return i.Name
-	}}
-}
+// decoder decodes events. It holds the names of interfaces by their indexes, because the kernel answers with a list of all interfaces, and
+// an event names one or two.
+type decoder map[uint32]string
 
 // decode decodes a message. ok is false if the message is not the event of a packet.
 func (d decoder) decode(m netlink.Message) (e Event, ok bool) {
@@ -91,11 +72,16 @@ func (d decoder) decode(m netlink.Message) (e Event, ok bool) {
 	return e, true
 }
 
+// named returns the name of an interface, or its index if it is gone.
 func (d decoder) named(index uint32) string {
-	if name := d.interfaceName(index); name != "" {
-		return name
+	if d[index] == "" {
+		i, err := net.InterfaceByIndex(int(index))
+		if err != nil {
+			return fmt.Sprintf("interface %d", index)
+		}
+		d[index] = i.Name
 	}
-	return fmt.Sprintf("interface %d", index)
+	return d[index]
 }
 
 // addresses reads an IP header; it returns false if it is none.

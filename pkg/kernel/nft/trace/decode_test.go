@@ -25,7 +25,7 @@ func message(t *testing.T, command int, family byte, build func([]byte) []byte) 
 
 // TestDecode decodes messages that are cut off or of another kind.
 func TestDecode(t *testing.T) {
-	d := decoder{func(index uint32) string { return map[uint32]string{2: "eth0"}[index] }}
+	d := decoder{2: "eth0"}
 	udp := append([]byte{0x60, 0, 0, 0, 0, 0, unix.IPPROTO_UDP, 64}, make([]byte, 32)...)
 	udp[23], udp[39] = 1, 2
 	build := func(network, transport []byte) netlink.Message {
@@ -37,7 +37,7 @@ func TestDecode(t *testing.T) {
 			b = netlink.AppendUint32(b, unix.NFTA_TRACE_POLICY, 0)
 			b = netlink.AppendUint32(b, unix.NFTA_TRACE_NFPROTO, unix.NFPROTO_IPV6)
 			b = netlink.AppendUint32(b, unix.NFTA_TRACE_IIF, 2)
-			b = netlink.AppendUint32(b, unix.NFTA_TRACE_OIF, 9)
+			b = netlink.AppendUint32(b, unix.NFTA_TRACE_OIF, 1<<30)
 			b = netlink.AppendBytes(b, unix.NFTA_TRACE_NETWORK_HEADER, network)
 			return netlink.AppendBytes(b, unix.NFTA_TRACE_TRANSPORT_HEADER, transport)
 		})
@@ -46,8 +46,8 @@ func TestDecode(t *testing.T) {
 		network, transport []byte
 		want               string
 	}{
-		{udp, []byte{0, 53, 1, 0, 0, 0, 0, 0}, "{17 [::1]:53 [::2]:256 0 eth0 interface 9 0}"},
-		{udp, []byte{0, 53}, "{17 [::1]:0 [::2]:0 0 eth0 interface 9 0}"},
+		{udp, []byte{0, 53, 1, 0, 0, 0, 0, 0}, "{17 [::1]:53 [::2]:256 0 eth0 interface 1073741824 0}"},
+		{udp, []byte{0, 53}, "{17 [::1]:0 [::2]:0 0 eth0 interface 1073741824 0}"},
 		{udp[:39], []byte{0, 53, 1, 0}, "none"},
 		{nil, nil, "none"},
 	} {

@@ -15,7 +15,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
@@ -62,8 +61,8 @@ func TestKernelTracer(t *testing.T) {
 	if err := tracer.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, _, err := tracer.Next(t.Context()); !errors.Is(err, ErrClosed) {
-		t.Errorf("after Close: %v", err)
+	if _, _, err := tracer.Next(t.Context()); err == nil {
+		t.Error("no error after Close")
 	}
 	if after := run(t, "list", "tables"); after != before {
 		t.Errorf("after Close there are tables:\n%s", after)
@@ -129,21 +128,21 @@ func TestKernelExplain(t *testing.T) {
 	}
 	defer conn.Close()
 	tracer := &kernelTracer{conn: conn}
-	refused := func(message int, errno unix.Errno) error {
-		return tracer.explain(&nf.Refusal{Result: netlink.Result{Errno: errno}, Message: message}, nf.IPv4)
+	refused := func(op string, errno unix.Errno) error {
+		return tracer.explain(&nf.Refusal{Op: op, Errno: errno}, nf.IPv4)
 	}
 	for _, errno := range []unix.Errno{unix.EINVAL, unix.EOPNOTSUPP} { // before Linux 5.12
-		if err := refused(tableMessage, errno); !errors.Is(err, ErrOldKernel) || !errors.Is(err, errno) {
+		if err := refused(nf.AddTable, errno); !errors.Is(err, ErrOldKernel) || !errors.Is(err, errno) {
 			t.Errorf("%v: %v", errno, err)
 		}
 	}
-	for _, err := range []error{refused(tableMessage, unix.EPERM), refused(4, unix.EINVAL)} {
+	for _, err := range []error{refused(nf.AddTable, unix.EPERM), refused("add chain selected", unix.EINVAL)} {
 		if errors.Is(err, ErrOldKernel) || errors.Is(err, ErrRunning) {
 			t.Error(err)
 		}
 	}
 	run(t, "add", "table", "ip", Table)
-	if err := refused(tableMessage, unix.EPERM); !errors.Is(err, ErrRunning) {
+	if err := refused(nf.AddTable, unix.EPERM); !errors.Is(err, ErrRunning) {
 		t.Errorf("beside another trace: %v", err)
 	}
 }

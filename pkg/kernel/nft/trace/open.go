@@ -23,10 +23,8 @@ const maxReceived = 50_000
 type kernelTracer struct {
 	events *netlink.Listener
 	// conn owns the tables.
-	conn   *nf.Conn
-	closed bool
+	conn *nf.Conn
 	decoder
-	described map[ruleKey]Description
 }
 
 // Open begins a trace in the network namespace of the calling thread. Its errors wrap [ErrRunning], [ErrOldKernel] or the
@@ -35,31 +33,29 @@ func Open(ctx context.Context, f Filter) (Tracer, error) {
 	if err := f.Check(); err != nil {
 		return nil, fmt.Errorf("trace packets: %w", err)
 	}
-	t := &kernelTracer{decoder: newDecoder(), described: map[ruleKey]Description{}}
-	if err := t.open(ctx, &f); err != nil {
+	conn, err := nf.Open()
+	if err != nil {
+		return nil, fmt.Errorf("trace packets: %w", err)
+	}
+	events, err := netlink.Listen(unix.NFNLGRP_NFTRACE, queue)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("trace packets: %w", err), conn.Close())
+	}
+	t := &kernelTracer{events, conn, decoder{}}
+	if err := t.begin(ctx, &f); err != nil {
 		return nil, errors.Join(fmt.Errorf("trace packets: %w", err), t.Close())
 	}
 	return t, nil
 }
 
-func (t *kernelTracer) open(ctx context.Context, f *Filter) (err error) {
-	if t.conn, err = nf.Open(); err != nil {
-		return err
-	}
-	// Subscribed first, so that no event is missed.
-	if t.events, err = netlink.Listen(unix.NFNLGRP_NFTRACE, queue); err == nil {
-		err = t.events.Join()
-	}
-	if err != nil {
+// begin subscribes to events, so that none is missed, and makes the tables.
+func (t *kernelTracer) begin(ctx context.Context, f *Filter) error {
+	if err := t.events.Join(); err != nil {
 		return netlink.WithAdvice(err, nf.Advice)
 	}
 	for _, family := range []nf.Family{nf.IPv4, nf.IPv6} {
 		if !f.has(family) {
 			continue
-		}
-		// Either family's table means that another trace runs.
-		if err := t.otherOwner(family); err != nil {
-			return err
 		}
 		b := nf.NewBatch(family, Table, t.conn.Limit())
 		f.write(b, family)
@@ -87,7 +83,7 @@ func (t *kernelTracer) explain(err error, family nf.Family) error {
 	switch refused, _ := errors.AsType[*nf.Refusal](err); {
 	case errors.Is(t.otherOwner(family), ErrRunning):
 		return ErrRunning // it began just now
-	case refused != nil && refused.Message == tableMessage && (refused.Errno == unix.EINVAL || refused.Errno == unix.EOPNOTSUPP):
+	case refused != nil && refused.Op == nf.AddTable && (refused.Errno == unix.EINVAL || refused.Errno == unix.EOPNOTSUPP):
 		return fmt.Errorf("%w: %w", ErrOldKernel, refused.Errno)
 	default:
 		return nf.Wrap("commit a batch", family, Table, err)
@@ -96,9 +92,6 @@ func (t *kernelTracer) explain(err error, family nf.Family) error {
 
 // Next is part of [Tracer].
 func (t *kernelTracer) Next(ctx context.Context) (events []Event, lost bool, _ error) {
-	if t.closed {
-		return nil, false, ErrClosed
-	}
 	received := 0
 	receive := func(m netlink.Message) {
 		received++
@@ -122,17 +115,4 @@ func (t *kernelTracer) Next(ctx context.Context) (events []Event, lost bool, _ e
 }
 
 // Close is part of [Tracer].
-func (t *kernelTracer) Close() error {
-	if t.closed {
-		return nil
-	}
-	t.closed = true
-	var failed []error
-	if t.events != nil {
-		failed = append(failed, t.events.Close())
-	}
-	if t.conn != nil {
-		failed = append(failed, t.conn.Close())
-	}
-	return errors.Join(failed...)
-}
+func (t *kernelTracer) Close() error { return errors.Join(t.events.Close(), t.conn.Close()) }

@@ -19,43 +19,19 @@ const (
 )
 
 // Describe is part of [Tracer].
-func (t *kernelTracer) Describe(e Event) (Description, error) {
-	if t.closed {
-		return Description{}, ErrClosed
-	}
-	key := ruleKey{e.Family, e.Table, e.Chain, e.Handle}
-	if known, ok := t.described[key]; ok {
-		return known, nil
-	}
-	var d Description
-	if err := t.describe(e, &d); err != nil {
-		return Description{}, fmt.Errorf("read the rule of an event (table %s %s, chain %s): %w", e.Family, e.Table, e.Chain, err)
-	}
-	t.described[key] = d
-	return d, nil
-}
-
-func (t *kernelTracer) describe(e Event, d *Description) error {
+func (t *kernelTracer) Describe(e Event) (d Description, _ error) {
 	family := nf.ParseFamily(e.Family)
 	chain, err := t.conn.Chain(family, e.Table, e.Chain)
-	if err != nil {
-		return known(err)
-	}
 	if chain.Type != "" {
 		d.Type, d.Hook, d.Priority = chain.Type, nf.HookName(family, chain.Hook), chain.Priority
 	}
-	if e.Kind != Rule {
-		return nil
+	if err == nil && e.Kind == Rule {
+		err = t.conn.Rule(family, e.Table, e.Chain, e.Handle, d.decode)
 	}
-	return known(t.conn.Rule(family, e.Table, e.Chain, e.Handle, d.decode))
-}
-
-// known forgets that a chain or rule is gone.
-func known(err error) error {
-	if errors.Is(err, unix.ENOENT) {
-		return nil
+	if err != nil && !errors.Is(err, unix.ENOENT) { // the chain or the rule is gone
+		return Description{}, fmt.Errorf("read the rule of an event (table %s %s, chain %s): %w", e.Family, e.Table, e.Chain, err)
 	}
-	return err
+	return d, nil
 }
 
 func (d *Description) decode(r nf.Rule) {

@@ -29,9 +29,6 @@ const (
 	last = 350
 )
 
-// tableMessage is the number of the message that adds the table, in the batch that write makes.
-const tableMessage = 1
-
 // write writes the table of a family: two chains select packets, before anything else sees them.
 func (f *Filter) write(b *nf.Batch, family nf.Family) {
 	b.AddOwnedTable()
@@ -95,7 +92,7 @@ func (f *Filter) parts(d Destination) [][]byte {
 
 // appendProtocol matches a protocol, IPPROTO_*, or all others: `meta l4proto tcp`.
 func appendProtocol(b []byte, protocol byte, not bool) []byte {
-	b = nf.AppendExpr(b, "meta", nf.Numbers{{unix.NFTA_META_DREG, unix.NFT_REG_1}, {unix.NFTA_META_KEY, unix.NFT_META_L4PROTO}})
+	b = nf.AppendMeta(b, unix.NFT_REG_1, unix.NFT_META_L4PROTO)
 	return nf.AppendCompare(b, not, []byte{protocol})
 }
 

@@ -22,27 +22,25 @@ const (
 	AfterPostrouting = "after-postrouting"
 )
 
-// MaxDestinations is the largest number of a Filter's destinations: the kernel compares packets with each.
-const MaxDestinations = 128
+// maxDestinations is the largest number of a Filter's destinations: the kernel compares packets with each.
+const maxDestinations = 128
 
 var (
 	// ErrRunning means that another process traces in this network namespace.
 	ErrRunning = errors.New("another trace is running on this node; two would take each other's packets for their own: wait until it ends")
 	// ErrOldKernel means that the kernel would not remove the tables with the process.
 	ErrOldKernel = errors.New("this kernel has no tables that end with their process (Linux 5.12 and later have): a trace could leave rules behind, so there is none")
-	// ErrClosed is the error of a tracer that was closed.
-	ErrClosed = errors.New("the trace has ended")
 )
 
 // Filter selects packets by their source and their destination, before it is translated.
 type Filter struct {
 	// From are the sources; the zero Prefix is all.
 	From netip.Prefix
-	// To are the destinations; none are all, and need From.
+	// To are the destinations, of the family of From if that is given; none are all, and need From.
 	To []Destination
 	// Opening selects only those segments of TCP that open a connection, and all packets of other protocols.
 	Opening bool
-	// PerSecond is the largest number of packets that are traced in a second, in each IP family.
+	// PerSecond is the largest number of packets that are traced in a second, in each IP family; it is not 0.
 	PerSecond uint32
 }
 
@@ -55,25 +53,13 @@ type Destination struct {
 	Port     uint16
 }
 
-// Check rejects a filter that no packet matches, or that all do.
+// Check rejects a filter of all packets, or of too many destinations.
 func (f *Filter) Check() error {
-	switch {
-	case !f.From.IsValid() && len(f.To) == 0:
+	if !f.From.IsValid() && len(f.To) == 0 {
 		return errors.New("neither a source nor a destination is given")
-	case len(f.To) > MaxDestinations:
-		return fmt.Errorf("%d addresses and ports are more than %d: name one of them", len(f.To), MaxDestinations)
-	case f.PerSecond == 0:
-		return errors.New("the number of packets in a second must not be 0")
 	}
-	for _, to := range f.To {
-		switch {
-		case !to.Addr.IsValid() || to.Addr.Is4In6():
-			return fmt.Errorf("%s is not an IPv4 or IPv6 address", to.Addr)
-		case (to.Protocol == 0) != (to.Port == 0):
-			return fmt.Errorf("port %d of protocol %d: both or none must be 0", to.Port, to.Protocol)
-		case f.From.IsValid() && f.From.Addr().Is4() != to.Addr.Is4():
-			return fmt.Errorf("%s and %s are of different IP families: no packet has both", f.From, to.Addr)
-		}
+	if len(f.To) > maxDestinations {
+		return fmt.Errorf("%d addresses and ports are more than %d: name one of them", len(f.To), maxDestinations)
 	}
 	return nil
 }
@@ -129,12 +115,6 @@ type Description struct {
 	Rejects bool
 	// Comment is the rule's.
 	Comment string
-}
-
-// ruleKey identifies the description of an event.
-type ruleKey struct {
-	family, table, chain string
-	handle               uint64
 }
 
 // Tracer is a trace that runs. One goroutine uses it.

@@ -16,8 +16,9 @@ import (
 type applier struct {
 	ctx      context.Context
 	door     ipt.Tables
-	writer   *writer
 	settings Settings
+	// chunk is capabilities.chunk.
+	chunk int
 	// stuck holds the chains that could not be deleted because a rule of another program uses them. Each is logged once.
 	stuck map[chainName]bool
 
@@ -110,8 +111,8 @@ func (a *applier) routeLocalnet() error {
 // write creates and rewrites chains and then deletes unused ones, in as few transactions as the variant handles well.
 func (a *applier) write(table string, writes []write, deletes []string) error {
 	for len(writes) > 0 {
-		n := a.chunk(writes)
-		last := n == len(writes) && len(deletes) > 0 && len(deletes) <= a.writer.capabilities.chunk
+		n := a.next(writes)
+		last := n == len(writes) && len(deletes) > 0 && len(deletes) <= a.chunk
 		var gone []string
 		if last {
 			gone = deletes
@@ -136,12 +137,12 @@ func (a *applier) write(table string, writes []write, deletes []string) error {
 // chains at each transaction, so fewer are better.
 const linesPerUnit = 16
 
-// chunk returns how many of the writes belong to the next transaction. It does not split units.
-func (a *applier) chunk(writes []write) int {
+// next returns how many of the writes belong to the next transaction. It does not split units.
+func (a *applier) next(writes []write) int {
 	units, lines := 1, 0
 	for i := range writes {
 		if i > 0 && !writes[i].together(&writes[i-1]) {
-			if units == a.writer.capabilities.chunk || lines > linesPerUnit*a.writer.capabilities.chunk {
+			if units == a.chunk || lines > linesPerUnit*a.chunk {
 				return i
 			}
 			units++
@@ -209,7 +210,7 @@ func (a *applier) remove(table string, names []string) error {
 	if len(names) == 0 {
 		return nil
 	}
-	size := a.writer.capabilities.chunk
+	size := a.chunk
 	if len(names) <= size {
 		err := a.restore(table, nil, names)
 		if !isRefused(err) {

@@ -12,12 +12,12 @@ import (
 // cleanup removes the chains and hooks of one family. It continues after an error, and reports it. The chain
 // KUBE-FIREWALL and the jumps to it stay: the kubelet uses them, too, and they are needed as long as route_localnet is set (see noteLocalnet).
 func cleanup(ctx context.Context, door ipt.Tables, family cluster.Family, can capabilities) error {
-	have, err := readAgainst(ctx, door, &ruleset{})
+	have, err := read(ctx, door, &ruleset{})
 	if err != nil {
 		return err
 	}
 	stale := diff(have, &ruleset{})
-	a := &applier{ctx: ctx, door: door, writer: &writer{capabilities: can}, stuck: map[chainName]bool{}}
+	a := &applier{ctx: ctx, door: door, chunk: can.chunk, stuck: map[chainName]bool{}}
 	failed := []error{a.unhook(stale.strays)}
 	for _, table := range tables() {
 		failed = append(failed, a.remove(table, stale.deletes[table]))

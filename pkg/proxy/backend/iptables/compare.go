@@ -12,9 +12,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// Render implements [backend.Renderer].
-func (m Mode) Render(p *plan.Plan, family cluster.Family) string { return Render(p, family, m.Options) }
-
 // Compare implements [backend.Renderer], for the variant of iptables that the node uses.
 func (m Mode) Compare(ctx context.Context, p *plan.Plan, family cluster.Family) (_ []backend.Difference, err error) {
 	variant, err := ipt.Detect(ctx)
@@ -26,7 +23,7 @@ func (m Mode) Compare(ctx context.Context, p *plan.Plan, family cluster.Family) 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, door.Close()) }()
-	have, err := read(ctx, door)
+	have, err := read(ctx, door, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ func TestDescribe(t *testing.T) {
 	b, c := newBackend(t, noSettings{}, door), clusters.NewSized(2, 2)
 	is := func(when string, want ...string) {
 		t.Helper()
-		have, err := read(t.Context(), door)
+		have, err := read(t.Context(), door, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

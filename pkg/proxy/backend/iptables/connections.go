@@ -74,7 +74,7 @@ func (m *meter) frontend(r *plan.Route) {
 			switch {
 			case place(at) <= natNodePorts:
 				m.want(in, rule, func(n uint64) { m.counts.Frontends[f] += n })
-			case place(at) != filterRestricted:
+			case place(at) != filterRestricted || rule.Target != ipt.Drop: // other sources are not counted
 				m.want(in, rule, func(n uint64) { m.counts.Refused[f] += n })
 			}
 		}
@@ -86,7 +86,7 @@ func (m *meter) chainOfFrontend(at place, f plan.Frontend) chainName {
 	d := dispatches(m.capabilities)[at]
 	node := m.written.trees[at]
 	if node.inline() {
-		return inlineChain(at)
+		return chainName{d.table, d.few}
 	}
 	var path []int
 	for node != nil && node.branches != nil && len(path) < d.shape.levels {
@@ -94,22 +94,6 @@ func (m *meter) chainOfFrontend(at place, f plan.Frontend) chainName {
 		node, path = node.branches[digit], append(path, digit)
 	}
 	return d.chain(path)
-}
-
-// inlineChain returns the chain that contains the rules of a place while there are few; see namedChains.
-func inlineChain(at place) chainName {
-	switch at {
-	case natClusterIPs, natOthers:
-		return chainName{tableNAT, chainServices}
-	case natNodePorts:
-		return chainName{tableNAT, chainNodePorts}
-	case filterClusterIPs:
-		return chainName{tableFilter, chainServices}
-	case filterRestricted:
-		return chainName{tableFilter, chainFirewall}
-	default:
-		return chainName{tableFilter, chainExternal}
-	}
 }
 
 // port selects the counters of a port's endpoints: of all rules in the chains of its pools that send connections to one.

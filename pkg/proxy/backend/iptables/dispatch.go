@@ -26,12 +26,12 @@ const (
 	places
 )
 
-// dispatch describes the chains of a place: the chain that holds its rules while they are few, and the names of its
-// tree's chains otherwise: root, and root, a hyphen and the digits of a path. The names have prefixCluster, so that
-// other programs recognise them (docs/decisions/0008), and are shorter than any hash.
+// dispatch describes the chains of a place: few, the chain that holds its rules while they are few (see namedChains), and
+// the names of its tree's chains otherwise: root, and root, a hyphen and the digits of a path. The names have prefixCluster,
+// so that other programs recognise them (docs/decisions/0008), and are shorter than any hash.
 type dispatch struct {
-	table, root string
-	shape       *shape
+	table, few, root string
+	shape            *shape
 }
 
 func dispatches(can capabilities) [places]dispatch {
@@ -41,13 +41,13 @@ func dispatches(can capabilities) [places]dispatch {
 	}
 	ports := &shape{levels: 5, digit: portDigit, match: (*writer).portMatch}
 	return [places]dispatch{
-		natClusterIPs:    {tableNAT, prefixCluster + "IPS", addrs},
-		natOthers:        {tableNAT, prefixCluster + "XIPS", addrs},
-		natNodePorts:     {tableNAT, prefixCluster + "PORTS", ports},
-		filterClusterIPs: {tableFilter, prefixCluster + "IPS", addrs},
-		filterOthers:     {tableFilter, prefixCluster + "XIPS", addrs},
-		filterNodePorts:  {tableFilter, prefixCluster + "PORTS", ports},
-		filterRestricted: {tableFilter, prefixCluster + "FROM", addrs},
+		natClusterIPs:    {tableNAT, chainServices, prefixCluster + "IPS", addrs},
+		natOthers:        {tableNAT, chainServices, prefixCluster + "XIPS", addrs},
+		natNodePorts:     {tableNAT, chainNodePorts, prefixCluster + "PORTS", ports},
+		filterClusterIPs: {tableFilter, chainServices, prefixCluster + "IPS", addrs},
+		filterOthers:     {tableFilter, chainFirewall, prefixCluster + "XIPS", addrs},
+		filterNodePorts:  {tableFilter, chainExternal, prefixCluster + "PORTS", ports},
+		filterRestricted: {tableFilter, chainFirewall, prefixCluster + "FROM", addrs},
 	}
 }
 

@@ -18,7 +18,6 @@ func (Mode) Explain(p *plan.Plan, packet plan.Packet) plan.Path {
 	path := p.Explain(packet)
 	served := p.RouteTo(packet.To, packet.Protocol)
 	onNodePort := served != nil && served.Frontend.IsNodePort()
-	refused := path.Verdict == plan.Reject || path.Verdict == plan.Drop
 	switch {
 	case path.Loop && len(w.loops()) > 0, to.IsLoopback() && packet.Interface != "":
 		return path
@@ -26,10 +25,8 @@ func (Mode) Explain(p *plan.Plan, packet plan.Packet) plan.Path {
 		return plan.Passed("iptables mode refuses it only if a ServiceCIDR has the range of cluster IPs, and no pods (" + path.Why + ")")
 	case onNodePort && to == netip.IPv6Loopback():
 		return plan.Passed("iptables mode serves no node ports on ::1")
-	case served == nil && refused:
+	case served == nil && (path.Verdict == plan.Reject || path.Verdict == plan.Drop):
 		return plan.Passed("in iptables mode no rule matches it (" + path.Why + ")")
-	case refused && path.Pool != nil && packet.Interface == "" && !onNodePort && served.Kind != plan.ClusterIP:
-		return plan.Passed("iptables mode does not refuse connections from the node to an external address ("+path.Why+")", path.Steps[0])
 	}
 	return path
 }

@@ -61,11 +61,11 @@ type pass struct {
 func (f *family) Begin(ctx context.Context, p *plan.Plan, _ keeper.Touched) keeper.Pass {
 	start := time.Now()
 	s := &pass{family: f, read: f.held == nil, want: f.renderer.render(p, f.written.Load()), patch: &patch{},
-		applier: &applier{ctx: ctx, door: f.door, settings: f.settings, stuck: f.stuck, writer: newWriter(f.is, p.Node, f.renderer.opts, f.renderer.can)}}
+		applier: &applier{ctx: ctx, door: f.door, settings: f.settings, stuck: f.stuck, chunk: f.renderer.can.chunk}}
 	held := f.held
 	f.held = nil
 	if held == nil {
-		held, s.err = readAgainst(ctx, f.door, &s.want.ruleset)
+		held, s.err = read(ctx, f.door, &s.want.ruleset)
 	}
 	if s.err == nil {
 		s.patch = diff(held, &s.want.ruleset)

@@ -58,10 +58,9 @@ func FuzzParse(f *testing.F) {
 	f.Add("*nat\n:KUBE-SVC-X [0:0]\n[3:4] -A KUBE-SVC-X -m comment --comment \"a\\\" b\" -j KUBE-SEP-Y\n-A PREROUTING -j KUBE-SERVICES\nCOMMIT\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		readFrom := func(text string) *ruleset {
-			out, listed := &ruleset{}, map[string][]string{}
+			out := &ruleset{}
 			chains := out.chains.Edit()
-			parse(text, listed)
-			out.add(tableNAT, listed, chains)
+			out.add(tableNAT, parse(text), nil, chains)
 			out.chains = chains.Map()
 			return out
 		}
@@ -124,7 +123,7 @@ func FuzzNames(f *testing.F) {
 		sync(t, b, p)
 		holds(t, b, p)
 		for _, family := range b.families {
-			have, err := read(t.Context(), family.door)
+			have, err := read(t.Context(), family.door, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -16,9 +16,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// openDoor is the type of ipt.Open and ipt.OpenUsable.
-type openDoor func(context.Context, ipt.Family, ipt.Variant) (ipt.Tables, error)
-
 // Mode is the proxy mode of this backend.
 type Mode struct {
 	Options  Options
@@ -32,10 +29,6 @@ func (Mode) WithoutRawSockets() string {
 	return "rules of the legacy variant of iptables cannot be read, so on a node that uses it the wrong variant is taken"
 }
 
-// errLegacyTrace is the error if the rules are in the kernel's x_tables.
-var errLegacyTrace = errors.New("the rules here are written with iptables-legacy, which the trace of nf_tables does not show, and the trace of " +
-	"x_tables (target TRACE) goes only to the kernel's log: use \"kube-proxy explain --try\", or run the proxy with iptables-nft or in nftables mode")
-
 // Untraceable is part of [backend.Mode].
 func (Mode) Untraceable(ctx context.Context) error {
 	variant, err := ipt.Detect(ctx)
@@ -43,7 +36,8 @@ func (Mode) Untraceable(ctx context.Context) error {
 		return fmt.Errorf("find out which variant of iptables is in use: %w", err)
 	}
 	if variant == ipt.Legacy {
-		return errLegacyTrace
+		return errors.New("the rules here are written with iptables-legacy, which the trace of nf_tables does not show, and the trace of x_tables " +
+			"(target TRACE) goes only to the kernel's log: use \"kube-proxy explain --try\", or run the proxy with iptables-nft or in nftables mode")
 	}
 	return nil
 }
@@ -57,8 +51,9 @@ func (m Mode) Open(ctx context.Context, families ...cluster.Family) (backend.Bac
 	return m.openVariant(ctx, variant, families, ipt.OpenUsable)
 }
 
-// openVariant opens a Backend with the given function for each family.
-func (m Mode) openVariant(ctx context.Context, variant ipt.Variant, families []cluster.Family, open openDoor) (backend.Backend, error) {
+// openVariant opens a Backend with ipt.Open or ipt.OpenUsable for each family.
+func (m Mode) openVariant(ctx context.Context, variant ipt.Variant, families []cluster.Family,
+	open func(context.Context, ipt.Family, ipt.Variant) (ipt.Tables, error)) (backend.Backend, error) {
 	notices, err := OpenNotices(variant, doorFamilies(families)...)
 	if err != nil {
 		return nil, err
@@ -134,6 +129,6 @@ func (m Mode) Prepare(ctx context.Context, planning *plan.Options) error {
 	if err != nil {
 		return err
 	}
-	a := &applier{ctx: ctx, door: door, writer: w, settings: m.Settings}
+	a := &applier{ctx: ctx, door: door, settings: m.Settings}
 	return errors.Join(a.apply(&patch{localnet: true, hooks: localnetHooks()}), door.Close())
 }

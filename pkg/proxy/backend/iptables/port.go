@@ -250,13 +250,14 @@ func (w *writer) frontendBodies(r *plan.Route) (bodies [places]body) {
 		}
 		bodies[p] = body{1, func(to []ipt.Rule) []ipt.Rule { return append(to, entryRule(r)) }}
 	}
-	if n := len(r.SourceRanges); n > 0 {
+	refuse := w.refusal(r.Verdict)
+	switch n := len(r.SourceRanges); {
+	case n > 0:
 		if r.Verdict != plan.Reject {
 			n = 0
 		}
-		bodies[filterRestricted] = body{n + 1, func(to []ipt.Rule) []ipt.Rule { return restriction(to, r) }}
-	}
-	if refuse := w.refusal(r.Verdict); refuse != nil {
+		bodies[filterRestricted] = body{n + 1, func(to []ipt.Rule) []ipt.Rule { return w.restriction(to, r) }}
+	case refuse != nil:
 		p, on := filterOthers, []onNode{{address: toAddr(f)}}
 		switch {
 		case f.IsNodePort():
@@ -284,14 +285,14 @@ func entryRule(r *plan.Route) ipt.Rule {
 	return rule(ipt.Jump(entryChain(r)), toAddr(f), protocol(f.Protocol), comment(r.Name+tell[r.Kind]), dport(f.Protocol, f.Port, f.Port))
 }
 
-// restriction appends the rules that drop connections from other sources than the allowed ones. Those from allowed sources were
-// translated before, unless there is no endpoint: then they continue, to be refused.
-func restriction(rules []ipt.Rule, r *plan.Route) []ipt.Rule {
+// restriction appends the rules for connections to a frontend with source ranges that were not translated: those from allowed sources
+// are rejected if there is no endpoint, all others are dropped.
+func (w *writer) restriction(rules []ipt.Rule, r *plan.Route) []ipt.Rule {
 	f := r.Frontend
 	is, port := protocol(f.Protocol), dport(f.Protocol, f.Port, f.Port)
 	if r.Verdict == plan.Reject {
 		for _, from := range r.SourceRanges {
-			rules = append(rules, rule(ipt.Return, source(from), toAddr(f), is, port))
+			rules = append(rules, rule(w.reject, source(from), toAddr(f), is, port))
 		}
 	}
 	return append(rules, rule(ipt.Drop, destination(host(f.Addr)), is, comment(r.Name+" from elsewhere"), port))

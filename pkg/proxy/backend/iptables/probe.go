@@ -37,8 +37,27 @@ func (Mode) Features(ctx context.Context, variant string, family cluster.Family)
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, tables.Close()) }()
-	for _, f := range ipt.Probe(ctx, tables) {
-		features = append(features, backend.Feature(f))
+	of, address := "ip", "192.0.2.1:80" // the first letters of some modules
+	if family == cluster.IPv6 {
+		of, address = "ip6", "[2001:db8::1]:80"
+	}
+	for _, f := range []struct{ name, module, table, rule string }{
+		{"table filter", of + "table_filter", tableFilter, "-j RETURN"},
+		{"table nat", of + "table_nat", tableNAT, "-j RETURN"},
+		{"match comment", "xt_comment", tableFilter, `-m comment --comment "check" -j RETURN`},
+		{"match conntrack", "xt_conntrack", tableFilter, "-m conntrack --ctstate NEW -j RETURN"},
+		{"match mark", "xt_mark", tableFilter, "-m mark --mark 0x1/0x1 -j RETURN"},
+		{"match addrtype", "xt_addrtype", tableNAT, "-m addrtype --dst-type LOCAL -j RETURN"},
+		{"match statistic", "xt_statistic", tableNAT, "-m statistic --mode random --probability 0.5 -j RETURN"},
+		{"match recent", "xt_recent", tableNAT, "-m recent --name KUBE-PROXY-CHECK --rcheck --seconds 10 --reap -j RETURN"},
+		{"target MARK", "xt_mark", tableNAT, "-j MARK --or-mark 0x1"},
+		{"target DNAT", "xt_nat", tableNAT, "-p tcp -m tcp -j DNAT --to-destination " + address},
+		{"target MASQUERADE", "xt_MASQUERADE", tableNAT, "-j MASQUERADE"},
+		{"target REJECT", of + "t_REJECT", tableFilter, "-j REJECT"},
+	} {
+		chain := ipt.Chain{Name: "KUBE-PROXY-CHECK", Rules: []ipt.Rule{ipt.Listed(f.rule)}}
+		err := tables.Write(ctx, &ipt.Transaction{Table: f.table, Chains: []ipt.Chain{chain}})
+		features = append(features, backend.Feature{Name: f.name, Module: f.module, Err: err})
 	}
 	if err := tables.Write(ctx, &ipt.Transaction{Table: tableMangle, Chains: []ipt.Chain{{Name: "KUBE-IPTABLES-HINT"}}}); err != nil {
 		return features, fmt.Errorf("choose the variant %s: %w", variant, err)

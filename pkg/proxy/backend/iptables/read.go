@@ -13,22 +13,15 @@ import (
 // maxListed bounds the number of chains of a table whose rules are listed one by one, in 2 ms each.
 const maxListed = 64
 
-// readAgainst returns what the kernel holds, compared with a ruleset: chains that are equal are those of the ruleset, and the
-// lines of others are not known, except in the filter table if the patch needs them. Without an iptables-save, which
-// takes half a minute for 45,000 chains in the nft variant; in the legacy variant, it reads the text.
-func readAgainst(ctx context.Context, door ipt.Tables, want *ruleset) (*ruleset, error) {
+// read returns what the kernel holds, compared with a ruleset: chains that are equal are those of the ruleset, and the
+// rules of others are not known, except in the filter table if the patch needs them. Without an iptables-save, which
+// takes half a minute for 45,000 chains in the nft variant. It reads the text of all rules in the legacy variant, with old
+// programs, and if there is nothing to compare them with (nil).
+func read(ctx context.Context, door ipt.Tables, want *ruleset) (*ruleset, error) {
 	out := &ruleset{}
 	chains := out.chains.Edit()
 	for _, table := range tables() {
-		err := out.readTable(ctx, door, table, want, chains)
-		if errors.Is(err, errors.ErrUnsupported) {
-			text, err := read(ctx, door)
-			if err == nil && !door.Features().AddressBits {
-				text.forgetOthers(want)
-			}
-			return text, err
-		}
-		if err != nil {
+		if err := out.readTable(ctx, door, table, want, chains); err != nil {
 			return nil, err
 		}
 	}
@@ -36,125 +29,115 @@ func readAgainst(ctx context.Context, door ipt.Tables, want *ruleset) (*ruleset,
 	return out, nil
 }
 
-// forgetOthers makes the lines unknown of chains that are not those of another ruleset: iptables-nft 1.8.7 lists rules of newer
-// versions without their ports and marks, and what it lists would accept or reject too much.
-func (r *ruleset) forgetOthers(other *ruleset) {
-	chains := r.chains.Edit()
-	for name, c := range r.chains.All() {
-		if is, ok := other.chains.Get(name); !ok || !is.equal(c) {
-			chains.Set(name, &chain{altered: true})
-		}
-	}
-	r.chains = chains.Map()
-}
-
-// expected returns the rules of the chains in a table.
+// expected returns the rules of the chains in a table, and those that chains of others should have.
 func (r *ruleset) expected(table string) ipt.Expected {
 	var rules []ipt.Rule
-	return func(name string, digest uint64) ([]ipt.Rule, bool) {
-		c, ok := r.chains.Get(chainName{table, name})
-		if !ok {
-			return nil, false
+	return func(chainIn string) ([]ipt.Rule, bool) {
+		name := chainName{table, chainIn}
+		rules = rules[:0]
+		if c, ours := r.chains.Get(name); ours {
+			rules = c.appendTo(rules)
+			return rules, false
 		}
-		if digest != 0 && digest == c.digest {
-			return nil, true
+		if r.localnet && name == localnetChain() {
+			rules = append(rules, localnetRules()...)
 		}
-		rules = c.appendTo(rules[:0])
-		return rules, false
+		for _, h := range r.hooks {
+			if h.in == name {
+				rules = append(rules, h.rule)
+			}
+		}
+		return rules, true
 	}
 }
 
 // readTable adds the chains and hooks of one table.
 func (r *ruleset) readTable(ctx context.Context, door ipt.Tables, table string, want *ruleset, chains *cluster.Editor[chainName, *chain]) error {
-	compared, err := door.Compare(ctx, table, want.expected(table))
-	if err != nil {
-		return err
-	}
-	some := []string{}
-	for chainIn, found := range compared {
-		name := chainName{table, chainIn}
-		is, wanted := want.chains.Get(name)
+	var some []string // nil is all
+	var only *ruleset // as in add
+	if want != nil {
+		compared, err := door.Compare(ctx, table, want.expected(table))
 		switch {
-		case slices.Contains(ipt.Builtin(), chainIn) && found.Digest != 0:
-			some = append(some, chainIn)
-		case !name.ours():
-		case wanted && found.Equal:
-			is.digest = found.Digest
-			chains.Set(name, is)
-		default:
-			chains.Set(name, &chain{altered: true})
-			if wanted && table == tableFilter {
+		case err == nil:
+			some = []string{}
+		case !errors.Is(err, errors.ErrUnsupported):
+			return err
+		case !door.Features().AddressBits:
+			only = want
+		}
+		for chainIn, found := range compared {
+			name := chainName{table, chainIn}
+			is, wanted := want.chains.Get(name)
+			switch {
+			case slices.Contains(ipt.Builtin(), chainIn) && found.Rules > 0:
 				some = append(some, chainIn)
+			case !name.ours():
+			case wanted && found.Equal:
+				chains.Set(name, is)
+			default:
+				chains.Set(name, &chain{altered: true})
+				if wanted && table == tableFilter {
+					some = append(some, chainIn)
+				}
 			}
 		}
 	}
 	listed, err := list(ctx, door, table, some)
-	if err == nil {
-		r.add(table, listed, chains)
-	}
+	r.add(table, listed, only, chains)
 	return err
 }
 
 // list returns the rules of chains of a table, as a program prints them, except of those that it cannot list, for example because
-// there is no such chain or nft wrote one. It returns all chains if there are many, if names is nil, and in the legacy variant, where
-// listing one chain takes half as long, and the lock.
-func list(ctx context.Context, door ipt.Tables, table string, names []string) (map[string][]string, error) {
-	listed := map[string][]string{}
-	if names == nil || len(names) > maxListed || len(names) > 0 && door.Features().Variant == ipt.Legacy {
+// there is no such chain or nft wrote one. It returns all chains if there are many, and if names is nil.
+func list(ctx context.Context, door ipt.Tables, table string, names []string) (map[string][]ipt.Rule, error) {
+	if names == nil || len(names) > maxListed {
 		text, err := door.Save(ctx, table)
-		parse(text, listed)
-		return listed, err
+		return parse(text), err
 	}
+	listed := map[string][]ipt.Rule{}
 	for _, name := range names {
-		rules, err := door.Rules(ctx, table, name)
-		switch {
-		case ctx.Err() != nil || errors.Is(err, ipt.ErrLocked):
+		texts, err := door.Rules(ctx, table, name)
+		if ctx.Err() != nil || errors.Is(err, ipt.ErrLocked) {
 			return nil, errors.Join(err, ctx.Err())
-		case err == nil:
-			listed[name] = rules
+		}
+		if err != nil {
+			continue
+		}
+		listed[name] = nil
+		for _, text := range texts {
+			listed[name] = append(listed[name], ipt.Listed(text))
 		}
 	}
 	return listed, nil
 }
 
-// read returns what the kernel holds, with the text of all rules.
-func read(ctx context.Context, door ipt.Tables) (*ruleset, error) {
-	out := &ruleset{}
-	chains := out.chains.Edit()
-	for _, table := range tables() {
-		listed, err := list(ctx, door, table, nil)
-		if err != nil {
-			return nil, err
+// add adds those of the listed chains of a table that are ours, and the rules in built-in chains that lead to them. If only is not nil,
+// the rules are known only of chains that have its rules: iptables-nft 1.8.7 lists rules of newer versions without their ports and
+// marks, and what it lists would accept or reject too much.
+func (r *ruleset) add(table string, listed map[string][]ipt.Rule, only *ruleset, chains *cluster.Editor[chainName, *chain]) {
+	for chainIn, rules := range listed {
+		name, c := chainName{table, chainIn}, &chain{body: kept(rules)}
+		if only != nil {
+			if is, ok := only.chains.Get(name); !ok || !is.equal(c) {
+				c = &chain{altered: true}
+			}
 		}
-		out.add(table, listed, chains)
-	}
-	out.chains = chains.Map()
-	return out, nil
-}
-
-// add adds those of the listed chains of a table that are ours, and the rules in built-in chains that lead to them.
-func (r *ruleset) add(table string, listed map[string][]string, chains *cluster.Editor[chainName, *chain]) {
-	for name, rules := range listed {
-		if in := (chainName{table, name}); in.ours() {
-			chains.Set(in, printed(rules))
+		if name.ours() {
+			chains.Set(name, c)
 		}
 	}
 	for _, name := range ipt.Builtin() {
-		r.hooks = append(r.hooks, hooksAmong(chainName{table, name}, listed[name])...)
+		for _, rule := range listed[name] {
+			if h, ok := asHook(chainName{table, name}, rule); ok {
+				r.hooks = append(r.hooks, h)
+			}
+		}
 	}
 }
 
-// printed returns the chain of rules that a program printed.
-func printed(rules []string) *chain {
-	listed := make([]ipt.Rule, len(rules))
-	for i, rule := range rules {
-		listed[i] = ipt.Listed(rule)
-	}
-	return &chain{read: true, body: kept(listed)}
-}
-
-// parse adds the chains in the output of iptables-save.
-func parse(text string, chains map[string][]string) {
+// parse returns the chains in the output of iptables-save.
+func parse(text string) map[string][]ipt.Rule {
+	chains := map[string][]ipt.Rule{}
 	for row := range strings.Lines(text) {
 		row = strings.TrimSpace(row)
 		if declared, ok := strings.CutPrefix(row, ":"); ok {
@@ -166,28 +149,18 @@ func parse(text string, chains map[string][]string) {
 		}
 		if rest, ok := strings.CutPrefix(row, "-A "); ok {
 			name, rule, _ := strings.Cut(rest, " ")
-			chains[name] = append(chains[name], rule)
+			chains[name] = append(chains[name], ipt.Listed(rule))
 		}
 	}
+	return chains
 }
 
-// hooksAmong returns the rules of a built-in chain that are hooks.
-func hooksAmong(in chainName, rules []string) (hooks []hook) {
-	for _, rule := range rules {
-		if h, ok := parseHook(in, rule); ok {
-			hooks = append(hooks, h)
-		}
-	}
-	return hooks
-}
-
-// parseHook reads a rule in a chain of others. Only rules in built-in chains that end with a jump to a chain of ours
-// are hooks.
-func parseHook(in chainName, text string) (hook, bool) {
-	words, err := ipt.Words(text)
-	if err != nil || len(words) < 2 || words[len(words)-2] != "-j" || !slices.Contains(ipt.Builtin(), in.name) {
+// asHook returns a rule that was listed in a built-in chain as a hook, if it ends with a jump to a chain of ours.
+func asHook(in chainName, rule ipt.Rule) (hook, bool) {
+	words, err := ipt.Words(rule.Text())
+	if err != nil || len(words) < 2 || words[len(words)-2] != "-j" {
 		return hook{}, false
 	}
 	to := chainName{in.table, words[len(words)-1]}
-	return hook{in, to.name, ipt.Listed(text)}, to.ours() || to == chainName{tableFilter, chainLocalnet}
+	return hook{in, to.name, rule}, to.ours() || to == localnetChain()
 }

@@ -46,7 +46,7 @@ func (r *renderer) render(p *plan.Plan, last *rendering) *rendering {
 	w := newWriter(r.family, p.Node, r.opts, r.can)
 	c := &composition{writer: w, plan: p, chains: last.chains.Edit(), ports: last.ports.Edit(), touched: map[portKey]bool{}}
 	if added := p.Frontends.Len() - last.from.Frontends.Len(); added > 0 { // almost all of them are cluster IPs
-		c.edits[natClusterIPs] = make([]edit, 0, added)
+		c.edits[natClusterIPs] = make([]*entry, 0, added)
 	}
 	for frontend, change := range cluster.Changes(last.from.Frontends, p.Frontends) {
 		if frontend.Family() == r.family {
@@ -78,7 +78,7 @@ type composition struct {
 	chains  *cluster.Editor[chainName, *chain]
 	ports   *cluster.Editor[portKey, *port]
 	touched map[portKey]bool
-	edits   [places][]edit
+	edits   [places][]*entry
 }
 
 // put sets a chain. An existing chain with the same lines keeps its identity.
@@ -101,7 +101,7 @@ func (c *composition) frontend(f plan.Frontend, change cluster.Change[*plan.Rout
 	}
 	for at := range places {
 		if !before[at].equal(after[at]) {
-			c.edits[at] = append(c.edits[at], edit{f, after[at]})
+			c.edits[at] = append(c.edits[at], &entry{f, after[at]})
 		}
 	}
 }
@@ -202,8 +202,8 @@ func (w *writer) namedChains(r *rendering) map[chainName][]ipt.Rule {
 			{Target: ipt.SetMark{Value: w.mark, Mask: 0}},
 			{Matches: []ipt.Match{comment("kubernetes service traffic requiring SNAT")}, Target: w.masquerade()}},
 		{tableFilter, chainServices}:  entrance(filterClusterIPs, all),
-		{tableFilter, chainExternal}:  slices.Concat(entrance(filterOthers, all), entrance(filterNodePorts, all)),
-		{tableFilter, chainFirewall}:  slices.Concat(entrance(filterRestricted, all), w.localhostCounter(), w.loops()),
+		{tableFilter, chainExternal}:  entrance(filterNodePorts, all),
+		{tableFilter, chainFirewall}:  slices.Concat(entrance(filterRestricted, all), entrance(filterOthers, all), w.localhostCounter(), w.loops()),
 		{tableFilter, chainNodePorts}: health,
 		{tableFilter, chainForward}:   w.forward(marked),
 	}

@@ -3,6 +3,7 @@ package iptables
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -20,21 +21,18 @@ func (f *family) Holds(o nf.Object) bool {
 		(name.ours() || name == localnetChain() || slices.Contains(ipt.Builtin(), name.name))
 }
 
-// localnetChain is the chain that is shared with the kubelet.
-func localnetChain() chainName { return chainName{tableFilter, chainLocalnet} }
-
 // reread is what was read again.
 type reread struct {
 	*family
-	// all means that all chains were read, otherwise those in names that exist.
-	all   bool
-	names []chainName
+	// chains are those that are read: all that should be there, or some.
+	chains map[chainName]bool
+	all    bool
 	// right has the chains that exist, with whether they have the rules that they should have. listed are the rules of chains of
 	// others that may lack some.
 	right  map[chainName]bool
-	listed map[chainName][]string
-	// left are those for which there was no time.
-	left map[chainName]bool
+	listed map[chainName][]ipt.Rule
+	// left has those for which there was no time.
+	left keeper.Touched
 }
 
 // readTime is how long a check may compare rules, and so delay changes, and readAmid how long a Sync may.
@@ -48,10 +46,19 @@ func (f *family) Reread(ctx context.Context, touched keeper.Touched, later keepe
 	if f.held == nil {
 		return left, nil, nil // the next Sync reads everything
 	}
-	r := &reread{family: f, all: touched.All && later != nil, right: map[chainName]bool{}, listed: map[chainName][]string{}, left: map[chainName]bool{}}
-	left.All = touched.All && !r.all
+	r := &reread{family: f, all: touched.All && later != nil, chains: map[chainName]bool{}, right: map[chainName]bool{}, listed: map[chainName][]ipt.Rule{}}
+	r.left = keeper.Touched{All: touched.All && !r.all, Objects: map[nf.Object]struct{}{}}
 	for o := range touched.Objects {
-		r.names = append(r.names, chainName{o.Table.Name, o.Name})
+		r.chains[chainName{o.Table.Name, o.Name}] = true
+	}
+	if r.all {
+		r.chains[localnetChain()] = true
+		for name := range f.held.chains.All() {
+			r.chains[name] = true
+		}
+		for _, h := range f.held.hooks {
+			r.chains[h.in] = true
+		}
 	}
 	within := readTime
 	if later == nil {
@@ -68,12 +75,6 @@ func (f *family) Reread(ctx context.Context, touched keeper.Touched, later keepe
 			return touched, nil, err
 		}
 	}
-	if len(r.left) > 0 {
-		left.Objects = map[nf.Object]struct{}{}
-		for name := range r.left {
-			left.Objects[nf.Object{Table: nf.TableName{Family: f.door.Family().Number(), Name: name.table}, Kind: nf.ChainObject, Name: name.name}] = struct{}{}
-		}
-	}
 	rival := false
 	for name := range r.right { // one for an endpoint, with a name that we do not use
 		_, ours := f.held.chains.Get(name)
@@ -88,26 +89,33 @@ func (f *family) Reread(ctx context.Context, touched keeper.Touched, later keepe
 			drift.Details = append(drift.Details, what)
 		}
 	})
-	return left, drift, nil
+	return r.left, drift, nil
 }
 
 // read reads what is to be read of a table. It compares rules until part ends.
 func (r *reread) read(ctx, part context.Context, table string) error {
-	var some []string
-	for _, name := range r.names {
+	var chains []string
+	for name := range r.chains {
 		if name.table == table {
-			some = append(some, name.name)
+			chains = append(chains, name.name)
 		}
 	}
+	if chains == nil {
+		return nil
+	}
+	some := chains
 	if r.all {
 		some = nil
-	} else if some == nil {
-		return nil
 	}
 	compared, err := r.door.Compare(part, table, r.held.expected(table), some...)
 	if err != nil && part.Err() != nil && ctx.Err() == nil {
 		err = nil
-		r.leave(table, some, compared)
+		for _, chain := range chains {
+			if _, done := compared[chain]; !done {
+				delete(r.chains, chainName{table, chain})
+				r.left.Objects[nf.Object{Table: nf.TableName{Family: r.door.Family().Number(), Name: table}, Kind: nf.ChainObject, Name: chain}] = struct{}{}
+			}
+		}
 	}
 	if errors.Is(err, errors.ErrUnsupported) {
 		return r.readText(ctx, table, some)
@@ -119,60 +127,12 @@ func (r *reread) read(ctx, part context.Context, table string) error {
 	for chainIn, found := range compared {
 		name := chainName{table, chainIn}
 		is, ours := r.held.chains.Get(name)
-		if r.right[name] = ours && !is.altered && found.Equal; r.right[name] {
-			is.digest = found.Digest
-		}
-		wanted := r.wanted(name)
-		if len(wanted) > 0 && found.Digest != 0 {
-			has, err := r.door.Has(ctx, table, chainIn, wanted...)
-			if err != nil {
-				return err
-			}
-			r.right[name] = !slices.Contains(has, false)
-		}
-		if found.Digest != 0 && !r.right[name] && (ours || len(wanted) > 0) {
+		r.right[name] = found.Equal && !(ours && is.altered)
+		if found.Rules > 0 && !r.right[name] {
 			unclear = append(unclear, chainIn)
 		}
 	}
-	if err := r.readText(ctx, table, unclear); err != nil {
-		return err
-	}
-	unexpected := slices.DeleteFunc(unclear, func(name string) bool { return !r.right[chainName{table, name}] })
-	if len(unexpected) == 0 {
-		return nil
-	}
-	again, err := r.door.Compare(ctx, table, r.held.expected(table), unexpected...)
-	for _, name := range unexpected {
-		is, ours := r.held.chains.Get(chainName{table, name})
-		if found, exists := again[name]; ours && exists && found == compared[name] { // nobody changed it while its text was read
-			is.digest = found.Digest
-		}
-	}
-	return err
-}
-
-// leave notes which of some chains of a table, or of all that should be right if there are none, were not compared.
-func (r *reread) leave(table string, some []string, compared map[string]ipt.Compared) {
-	if r.all {
-		for name := range r.held.chains.All() {
-			if name.table == table {
-				some = append(some, name.name)
-			}
-		}
-		for _, h := range r.held.hooks {
-			if h.in.table == table {
-				some = append(some, h.in.name)
-			}
-		}
-		if table == tableFilter {
-			some = append(some, chainLocalnet)
-		}
-	}
-	for _, name := range some {
-		if _, done := compared[name]; !done {
-			r.left[chainName{table, name}] = true
-		}
-	}
+	return r.readText(ctx, table, unclear)
 }
 
 // readText reads the text of chains of a table, or of all if names is nil.
@@ -184,9 +144,8 @@ func (r *reread) readText(ctx context.Context, table string, names []string) err
 	for chainIn, rules := range listed {
 		name := chainName{table, chainIn}
 		is, ours := r.held.chains.Get(name)
-		digest := ipt.TextDigest(rules)
-		if ours && !is.altered && (digest != 0 && digest == is.digest || is.equal(printed(rules))) {
-			r.right[name], is.digest = true, digest
+		if ours && is.equal(&chain{body: kept(rules)}) {
+			r.right[name] = true
 		}
 		if !name.ours() {
 			r.listed[name] = rules
@@ -195,58 +154,30 @@ func (r *reread) readText(ctx context.Context, table string, names []string) err
 	return nil
 }
 
-// wanted returns the rules that a chain of others should have.
-func (r *reread) wanted(name chainName) (rules []ipt.Rule) {
-	if r.held.localnet && name == localnetChain() {
-		rules = localnetRules()
-	}
-	for _, h := range r.held.hooks {
-		if h.in == name {
-			rules = append(rules, h.rule)
-		}
-	}
-	return rules
-}
-
 // correct makes held what was read, so that the next Sync writes what differs. It calls note for that.
 func (r *reread) correct(note func(what string)) {
 	held := *r.held
-	if r.all {
-		r.names = r.names[:0]
-		for name := range held.chains.All() {
-			r.names = append(r.names, name)
-		}
-	}
-	r.names = slices.DeleteFunc(r.names, func(name chainName) bool { return r.left[name] })
-	slices.SortFunc(r.names, chainName.Compare)
 	chains := held.chains.Edit()
-	for _, name := range r.names {
+	for _, name := range slices.SortedFunc(maps.Keys(r.chains), chainName.Compare) {
 		if _, ours := held.chains.Get(name); ours && !r.right[name] {
 			chains.Set(name, &chain{altered: true})
 			note("the chain " + name.name + " of table " + name.table)
 		}
 	}
 	held.chains, held.hooks = chains.Map(), nil
-	unclear := func(name chainName) bool {
-		return !r.right[name] && !r.left[name] && (r.all || slices.Contains(r.names, name))
+	lacks := func(in chainName, rule ipt.Rule) bool {
+		return r.chains[in] && !r.right[in] && !slices.ContainsFunc(r.listed[in], rule.Equal)
 	}
 	for _, h := range r.held.hooks {
-		if unclear(h.in) && !slices.ContainsFunc(hooksAmong(h.in, r.listed[h.in]), h.equal) {
+		if lacks(h.in, h.rule) {
 			note("the jump to " + h.to + " in " + h.in.name + " of " + h.in.table)
 			continue
 		}
 		held.hooks = append(held.hooks, h)
 	}
-	if held.localnet && unclear(localnetChain()) && !blocksNeighbours(r.listed[localnetChain()]) {
+	if held.localnet && slices.ContainsFunc(localnetRules(), func(rule ipt.Rule) bool { return lacks(localnetChain(), rule) }) {
 		held.localnet = false // the next Sync appends the missing rule
 		note("the chain " + chainLocalnet)
 	}
 	r.held = &held
-}
-
-// blocksNeighbours reports whether the rules are there that node ports on localhost need.
-func blocksNeighbours(rules []string) bool {
-	return !slices.ContainsFunc(localnetRules(), func(wanted ipt.Rule) bool {
-		return !slices.ContainsFunc(rules, func(rule string) bool { return ipt.Canonical(rule) == ipt.Canonical(wanted.Text()) })
-	})
 }

@@ -35,7 +35,7 @@ func (b body) appendTo(to []ipt.Rule) []ipt.Rule {
 	return b.add(to)
 }
 
-// equal reports whether two bodies have the same rules.
+// equal reports whether two bodies have the same rules, or equivalent ones.
 func (b body) equal(o body) bool {
 	return b.count == o.count && slices.EqualFunc(b.rules(), o.rules(), ipt.Rule.Equal)
 }

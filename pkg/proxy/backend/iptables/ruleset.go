@@ -1,8 +1,6 @@
 package iptables
 
 import (
-	"slices"
-
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
@@ -24,13 +22,8 @@ type chain struct {
 	// unit is the port of a Service whose chains are written together with this one; zero for all others.
 	unit portKey
 	rank rank
-	// read means that iptables printed the lines, possibly in another order of their parts than rendered ones. altered
-	// means that the chain was modified or deleted externally, so its lines are not known.
-	read, altered bool
-	// digest is that of the rules in the kernel, or of their text, that were found to be these the last time, perhaps with other bytes
-	// than expected: another release of iptables wrote them. It is 0 if none were. All else is immutable; only the family's goroutine
-	// uses it.
-	digest uint64
+	// altered means that the chain was modified or deleted externally, so its rules are not known.
+	altered bool
 }
 
 // hook is a rule in a built-in chain that leads to a chain of ours.
@@ -42,7 +35,7 @@ type hook struct {
 
 // equal reports whether two hooks are equivalent.
 func (h hook) equal(o hook) bool {
-	return h.in == o.in && h.to == o.to && same(h.rule, o.rule, true)
+	return h.in == o.in && h.to == o.to && h.rule.Equal(o.rule)
 }
 
 // len returns the number of rules; 0 for nil.
@@ -55,13 +48,5 @@ func (c *chain) len() int {
 
 // equal reports whether two chains are equivalent.
 func (c *chain) equal(o *chain) bool {
-	if c.altered || o.altered || c.count != o.count {
-		return false
-	}
-	return slices.EqualFunc(c.rules(), o.rules(), func(a, b ipt.Rule) bool { return same(a, b, c.read || o.read) })
-}
-
-// same reports whether two rules are equal, or equivalent if a program printed one of them.
-func same(a, b ipt.Rule, printed bool) bool {
-	return a.Equal(b) || printed && ipt.Canonical(a.Text()) == ipt.Canonical(b.Text())
+	return !c.altered && !o.altered && c.body.equal(o.body)
 }

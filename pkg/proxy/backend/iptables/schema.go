@@ -96,6 +96,9 @@ type chainName struct {
 	table, name string
 }
 
+// localnetChain is the chain that is shared with the kubelet.
+func localnetChain() chainName { return chainName{tableFilter, chainLocalnet} }
+
 // Compare sorts by table, then name.
 func (c chainName) Compare(o chainName) int {
 	return cmp.Or(strings.Compare(c.table, o.table), strings.Compare(c.name, o.name))

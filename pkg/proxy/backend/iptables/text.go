@@ -8,10 +8,10 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// Render writes the rules of a plan in one family, in the format of iptables-save and iptables-restore --noflush, for a
-// machine with all capabilities.
-func Render(p *plan.Plan, family cluster.Family, opts Options) string {
-	r := &renderer{family: family, opts: opts, can: capabilities{randomFully: true, dropInvalid: true}}
+// Render implements [backend.Renderer], in the format of iptables-save and iptables-restore --noflush, for a machine with all
+// capabilities.
+func (m Mode) Render(p *plan.Plan, family cluster.Family) string {
+	r := &renderer{family: family, opts: m.Options, can: capabilities{randomFully: true, dropInvalid: true}}
 	want := r.render(p, nil)
 	var b strings.Builder
 	for _, table := range tables() {

@@ -13,12 +13,6 @@ type entry struct {
 	body     body
 }
 
-// edit sets a frontend's rules, or removes them (if there are none).
-type edit struct {
-	frontend plan.Frontend
-	body     body
-}
-
 // tree sorts frontends by digits of what they are matched by, so that a packet is compared with few rules, and a change
 // of one frontend rewrites one leaf. It is immutable; two versions share what is equal. A nil tree is empty.
 //
@@ -46,20 +40,20 @@ type shape struct {
 	match func(w *writer, path []int) []ipt.Match
 }
 
-// edit returns another version of a tree.
-func (s *shape) edit(t *tree, edits []edit) *tree {
-	slices.SortStableFunc(edits, func(a, b edit) int { return a.frontend.Compare(b.frontend) })
+// edit returns another version of a tree. Edits set frontends' rules, or remove them (if there are none).
+func (s *shape) edit(t *tree, edits []*entry) *tree {
+	slices.SortStableFunc(edits, func(a, b *entry) int { return a.frontend.Compare(b.frontend) })
 	return s.editNode(t, 0, edits)
 }
 
-func (s *shape) editNode(t *tree, level int, edits []edit) *tree {
+func (s *shape) editNode(t *tree, level int, edits []*entry) *tree {
 	if len(edits) == 0 {
 		return t
 	}
 	if t == nil || t.branches == nil {
 		return s.grow(merge(t.all(), edits), level)
 	}
-	var parts [radix][]edit
+	var parts [radix][]*entry
 	for _, e := range edits {
 		digit := s.digit(e.frontend, level)
 		parts[digit] = append(parts[digit], e)
@@ -109,7 +103,7 @@ func alike(entries []*entry) bool {
 }
 
 // merge applies edits to entries; both are sorted.
-func merge(entries []*entry, edits []edit) []*entry {
+func merge(entries, edits []*entry) []*entry {
 	merged := make([]*entry, 0, len(entries)+len(edits))
 	for _, e := range edits {
 		for len(entries) > 0 && entries[0].frontend.Compare(e.frontend) < 0 {
@@ -119,7 +113,7 @@ func merge(entries []*entry, edits []edit) []*entry {
 			entries = entries[1:]
 		}
 		if e.body.count > 0 {
-			merged = append(merged, &entry{e.frontend, e.body})
+			merged = append(merged, e)
 		}
 	}
 	return append(merged, entries...)

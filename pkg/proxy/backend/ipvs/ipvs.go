@@ -145,8 +145,8 @@ func nodePorts(sets []ipvs.Set) map[port]bool {
 		if !ok {
 			continue
 		}
-		for _, entry := range set.Entries {
-			ports[port{protocol, entry.Addr.Port()}] = true
+		for _, number := range set.Ports {
+			ports[port{protocol, number}] = true
 		}
 	}
 	return ports

@@ -29,12 +29,12 @@ func nodeWith() *ipvstest.Fake {
 			server(tcp, "192.0.2.1:30080"), server(udp, "192.0.2.1:30053"), server(sctp, "192.0.2.1:30132"), server(tcp, "[2001:db8::1]:30080"), // node ports
 			server(tcp, "192.0.2.1:443"), server(udp, "192.0.2.1:30080"), server(tcp, "198.51.100.1:30080"), // another program's
 		},
-		Named: map[string][]ipvs.Entry{
-			"KUBE-CLUSTER-IP":            {{Protocol: tcp, Addr: netip.MustParseAddrPort("10.96.0.10:80")}},
+		Named: map[string][]uint16{
+			"KUBE-CLUSTER-IP":            {80},
 			"KUBE-6-CLUSTER-IP":          nil,
-			"KUBE-NODE-PORT-TCP":         {{Addr: netip.AddrPortFrom(netip.Addr{}, 30080)}},
-			"KUBE-6-NODE-PORT-UDP":       {{Addr: netip.AddrPortFrom(netip.Addr{}, 30053)}},
-			"KUBE-NODE-PORT-SCTP-HASH":   {{Protocol: sctp, Addr: netip.MustParseAddrPort("192.0.2.1:30132")}},
+			"KUBE-NODE-PORT-TCP":         {30080},
+			"KUBE-6-NODE-PORT-UDP":       {30053},
+			"KUBE-NODE-PORT-SCTP-HASH":   {30132},
 			"KUBE-ROUTER-NODES":          nil,
 			"KUBE-NODE-PORT-LOCAL-OTHER": nil,
 			"CLUSTER-IP":                 nil,
@@ -49,7 +49,7 @@ func TestRemove(t *testing.T) {
 	objects := nodeWith()
 	want := nodeWith()
 	want.Virtual = want.Virtual[7:]
-	want.Named = map[string][]ipvs.Entry{"KUBE-ROUTER-NODES": nil, "KUBE-NODE-PORT-LOCAL-OTHER": nil, "CLUSTER-IP": nil}
+	want.Named = map[string][]uint16{"KUBE-ROUTER-NODES": nil, "KUBE-NODE-PORT-LOCAL-OTHER": nil, "CLUSTER-IP": nil}
 	delete(want.Dummies, device)
 	for range 2 { // the second run finds nothing
 		if err := (Mode{Objects: objects}).Remove(t.Context()); err != nil {

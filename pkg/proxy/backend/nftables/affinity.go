@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -74,8 +73,3 @@ func parseClients(name string) (poolID, bool) {
 
 // client is the key of an affinity map. nft reads a translation of a port only if the rule knows the protocol.
 func client() nft.Concat { return nft.Concat{nft.SourceAddress, nft.Protocol} }
-
-// timeout is how long clients are remembered, in seconds.
-type timeout uint32
-
-func (t timeout) duration() time.Duration { return time.Duration(t) * time.Second }

@@ -37,7 +37,7 @@ func (c *crowd) meet(f *nfttest.Fake) error {
 	if !c.busy || c.random.IntN(12) > 0 {
 		return nil
 	}
-	rows := newFamily(testOptions, f, f).schema.sets
+	rows := newFamily(testOptions, f).schema.sets
 	set := rows[c.random.IntN(len(rows))]
 	var elements []nft.Element
 	for e, err := range f.Elements(context.Background(), set.name) {
@@ -99,6 +99,10 @@ func (c *crowded) around(operation func() error) error {
 		err = after // the operation took effect
 	}
 	return err
+}
+
+func (c *crowded) Again() (nft.Table, error) {
+	return &crowded{c.Fake.Beside(c.Fake), c.crowd}, nil
 }
 
 func (c *crowded) Commit(ctx context.Context, b *nft.Batch) error {

@@ -25,20 +25,7 @@ type applier struct {
 	fingerprinted bool
 }
 
-// put writes the additions of the patch, in transactions that each leave a correct dataplane: chains and elements are
-// complete before anything leads to them. removeUnused removes what they replace.
-func (a *applier) put() error {
-	if err := a.take(a.prepare, a.change); err != nil {
-		return a.patch.refused(err)
-	}
-	return a.take(a.hook)
-}
-
-// removeUnused removes what the patch and packets no longer use, and takes the fingerprint of the result.
-func (a *applier) removeUnused() error {
-	return a.take(a.settle, a.removeUnreachable, a.forget, a.fingerprint)
-}
-
+// take does steps, if there is anything to write.
 func (a *applier) take(steps ...func() error) error {
 	if a.patch.empty() {
 		return nil
@@ -310,15 +297,10 @@ func (a *applier) fingerprint() (err error) {
 
 // record writes the fingerprint into the table, so that the next process can detect external changes.
 func (a *applier) record() error {
-	objects, err := a.table.Objects(a.ctx)
-	if err != nil {
-		return err
-	}
-	if slices.ContainsFunc(objects.Chains, func(c nft.Chain) bool { return c.Name == chainLayout }) {
-		a.batch.DeleteChain(chainLayout)
-	}
+	a.batch.EnsureChain(chainLayout) // to delete it
+	a.batch.DeleteChain(chainLayout)
 	result := a.patch.result
-	a.batch.AddChain(chainLayout, layoutComment(result.holds.skeleton.digest, result.fingerprint))
+	a.batch.AddChain(chainLayout, result.holds.skeleton.digest+" "+result.fingerprint)
 	return a.commit()
 }
 

@@ -31,17 +31,26 @@ var (
 // share is the part of a core that comparing what others wrote may use.
 const share = 0.05
 
-// New returns a backend that writes the given tables, one for each family to be served. readers are the same tables, for
-// another goroutine. notices are those about these tables.
-func New(opts Options, notices keeper.Notices, tables, readers []nft.Table) *Backend {
+// New returns a backend that writes the given tables, one for each family to be served. notices are those about these tables.
+func New(opts Options, notices keeper.Notices, tables ...nft.Table) *Backend {
 	b := &Backend{notices: notices}
 	var rules []keeper.Rules
-	for i, table := range tables {
-		f := newFamily(opts, table, readers[i])
+	for _, table := range tables {
+		f := newFamily(opts, table)
 		b.families, rules = append(b.families, f), append(rules, f)
 	}
 	b.Keeper = keeper.New(notices, share, rules...)
 	return b
+}
+
+// family returns what is known of a family, for any goroutine: the schema may change meanwhile. It is nil without one.
+func (b *Backend) family(is cluster.Family) *family {
+	for _, f := range b.families {
+		if f.table.Family() == dialectOf(is).nftFamily {
+			return f
+		}
+	}
+	return nil
 }
 
 // ReadEarly is part of [backend.Backend]. It reads the tables of all families at the same time.
@@ -60,23 +69,18 @@ func (b *Backend) ReadEarly(ctx context.Context) {
 
 // Check reports whether our tables were modified externally, and continues to remove clients of endpoints that left.
 func (b *Backend) Check(ctx context.Context) ([]backend.Drift, error) {
-	forgot := b.forget(ctx)
+	var forgot error
+	for _, f := range b.families {
+		if f.have != nil { // or else the next Sync searches all maps
+			o := output{ctx: ctx, table: f.table, batch: f.batch}
+			forgot = errors.Join(forgot, wrap(f.schema.family, f.forgetting.part(&o, f.schema, &f.have.holds.content)))
+		}
+	}
 	drifts, err := b.Keeper.Check(ctx)
 	if b.Auditing() {
 		b.notices.Report()
 	}
 	return drifts, errors.Join(forgot, err)
-}
-
-// forget continues to remove clients of endpoints that left.
-func (b *Backend) forget(ctx context.Context) (err error) {
-	for _, f := range b.families {
-		if f.have != nil { // or else the next Sync searches all maps
-			o := output{ctx: ctx, table: f.table, batch: f.batch}
-			err = errors.Join(err, wrap(f.schema.family, f.forgetting.part(&o, f.schema, &f.have.holds.content)))
-		}
-	}
-	return err
 }
 
 // Auditing reports whether Check has clients left to remove.
@@ -139,11 +143,17 @@ func (s *syncPass) Size() (n int) {
 	return n
 }
 
-// Put implements [keeper.Pass]: new packets are handled according to the plan after it.
-func (s *syncPass) Put() { s.do(s.put) }
+// Put implements [keeper.Pass]: new packets are handled according to the plan after it. It writes the additions of the patch in
+// transactions that each leave a correct dataplane: chains and elements are complete before anything leads to them.
+func (s *syncPass) Put() {
+	s.do(func() error { return s.patch.refused(s.take(s.prepare, s.change)) })
+	s.do(func() error { return s.take(s.hook) })
+}
 
-// Finish implements [keeper.Pass]: it removes what is no longer used.
-func (s *syncPass) Finish() { s.do(s.removeUnused) }
+// Finish implements [keeper.Pass]: it removes what the patch and packets no longer use, and takes the fingerprint of the result.
+func (s *syncPass) Finish() {
+	s.do(func() error { return s.take(s.settle, s.removeUnreachable, s.forget, s.fingerprint) })
+}
 
 // Transactions implements [keeper.Pass]. One that fails may still be made later, and is then another program's.
 func (s *syncPass) Transactions() (n int, certain bool) { return int(s.transactions), true }
@@ -179,10 +189,10 @@ func (f *family) patch(ctx context.Context, have *state, found *reading, p *plan
 	if have != nil {
 		last = have.holds
 	}
-	want := render(p, f.opts, last)
-	if level := f.opts.Counters.Allow(want.counters); level > f.schema.counting {
-		f.count(ctx, level, want.counters)
-		have, found, want = nil, nil, render(p, f.opts, nothing(f.schema))
+	want := f.opts.render(p, last)
+	if want.schema != f.schema {
+		f.countLess(ctx, want)
+		have, found = nil, nil
 	}
 	if have != nil {
 		return diff(have, want), nil
@@ -195,15 +205,12 @@ func (f *family) patch(ctx context.Context, have *state, found *reading, p *plan
 	return diff(found.state(&want.content), want), nil
 }
 
-// count makes the elements count at another level, in other sets, which were not read.
-func (f *family) count(ctx context.Context, level backend.Counting, needed backend.Counters) {
-	limits := f.opts.Counters
-	if level > limits.Counting {
-		klog.FromContext(ctx).Info("Counting fewer connections, because counters for all of them need too much memory; set --connection-counters to count them all the same",
-			"family", f.schema.family, "counted", level, "counters", needed.At(limits.Counting), "bytes", needed.At(limits.Counting)*limits.Size, "limit", limits.Limit)
-	}
-	f.schema = newSchema(f.schema.family, level)
-	f.counts.Store(int32(level))
+// countLess makes the elements count less, in other sets, which were not read.
+func (f *family) countLess(ctx context.Context, want *desired) {
+	klog.FromContext(ctx).Info("Counting fewer connections, because counters for all of them need too much memory; set --connection-counters to count them all the same",
+		"family", f.schema.family, "counted", want.schema.counting, "counters", want.services+want.endpoints, "limit", f.opts.Counters.Most)
+	f.schema = want.schema
+	f.counts.Store(int32(want.schema.counting))
 }
 
 // Cleanup removes the tables.
@@ -220,7 +227,7 @@ func (b *Backend) Cleanup(ctx context.Context) error {
 func (b *Backend) Close() error {
 	failed := []error{b.Keeper.Close()}
 	for _, f := range b.families {
-		failed = append(failed, wrap(f.schema.family, f.table.Close()), wrap(f.schema.family, f.reader.Close()))
+		failed = append(failed, wrap(f.schema.family, f.table.Close()))
 	}
 	return errors.Join(failed...)
 }

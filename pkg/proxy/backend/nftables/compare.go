@@ -2,7 +2,6 @@ package nftables
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -14,21 +13,16 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// Render implements [backend.Renderer].
-func (m Mode) Render(p *plan.Plan, family cluster.Family) string { return Render(p, family, m.Options) }
-
 // Explain is part of [backend.Renderer]: these rules do what the plan says.
 func (Mode) Explain(p *plan.Plan, packet plan.Packet) plan.Path { return p.Explain(packet) }
 
 // Compare implements [backend.Renderer].
-func (m Mode) Compare(ctx context.Context, p *plan.Plan, family cluster.Family) (_ []backend.Difference, err error) {
-	tables, err := openTables([]cluster.Family{family})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, tables[0].Close()) }()
-	found, err := compareTable(ctx, tables[0], p, family, m.Options)
-	return found, wrap(family, err)
+func (m Mode) Compare(ctx context.Context, p *plan.Plan, family cluster.Family) (found []backend.Difference, err error) {
+	err = onTable(family, func(table nft.Table) (err error) {
+		found, err = compareTable(ctx, table, p, family, m.Options)
+		return err
+	})
+	return found, err
 }
 
 // compareTable describes the differences between a table and a plan.
@@ -49,9 +43,7 @@ func compareTable(ctx context.Context, table nft.Table, p *plan.Plan, family clu
 	c := &comparison{patch: diff(found.state(&want.content), want), schema: s, writer: newWriter(s, p.Node, opts)}
 	c.fixed(ctx, table, objects)
 	c.chains()
-	for _, set := range s.sets {
-		c.elements(set)
-	}
+	c.elements()
 	slices.SortStableFunc(c.found, func(a, b backend.Difference) int { return strings.Compare(a.Object, b.Object) })
 	return c.found, nil
 }
@@ -95,76 +87,57 @@ func (c *comparison) fixed(ctx context.Context, table nft.Table, objects nft.Obj
 		return
 	}
 	known := len(c.found)
-	for _, want := range c.skeleton.chains {
-		at := slices.IndexFunc(objects.Chains, func(have nft.Chain) bool { return have.Name == want.name })
-		switch {
-		case at < 0:
-			c.found = append(c.found, backend.Difference{Object: "chain " + want.name, Note: backend.NoteMissing, Missing: want.rules})
-		case !want.hookedAs(objects.Chains[at]):
-			c.note("chain "+want.name, "Its type, hook or priority is another one.")
-		}
-	}
 	for _, want := range c.schema.sets {
 		if !slices.ContainsFunc(objects.Sets, func(have nft.Set) bool { return have.Name == want.name }) {
 			c.note(want.title(), backend.NoteMissing)
 		}
 	}
-	err := c.rules(ctx, table)
+	listed, err := table.Rules(ctx)
+	for _, want := range c.skeleton.chains {
+		at := slices.IndexFunc(objects.Chains, func(have nft.Chain) bool { return have.Name == want.name })
+		switch {
+		case at < 0:
+			c.found = append(c.found, backend.Difference{Object: "chain " + want.name, Note: backend.NoteMissing, Missing: want.rules})
+			continue
+		case !want.hookedAs(objects.Chains[at]):
+			c.note("chain "+want.name, "Its type, hook or priority is another one.")
+		}
+		c.rules(want, listed)
+	}
+	for _, t := range c.rewriteChains {
+		c.rules(c.writer.chainOf(t, c.after), listed)
+	}
 	if name := "table " + string(c.schema.nftFamily) + " " + TableName; err != nil {
 		c.note(name, "Its rules or declarations are not those that this version writes, and cannot be listed: "+err.Error())
 	} else if len(c.found) == known {
-		c.note(name, "Its chains are right, but its record of them is not: declarations of its sets, or objects of other kinds, may not be those that this version writes, or its last sync is to be repeated.")
+		c.note(name, "Its chains are right, but its record of them is not: declarations of its sets, lists of source ranges, or objects of other kinds, may not be those that this version writes, or its last sync is to be repeated.")
 	}
 }
 
-// rules compares the rules of the chains that the kernel should have and has.
-func (c *comparison) rules(ctx context.Context, table nft.Table) error {
-	have, err := table.Rules(ctx)
-	if err != nil {
-		return err
+// rules compares the rules of a chain with those that were listed.
+func (c *comparison) rules(want chain, listed map[string][]string) {
+	rules, exists := listed[want.name]
+	if d, differs := backend.CompareChain("chain "+want.name, want.rules, rules, canonical); exists && differs {
+		c.found = append(c.found, d)
 	}
-	compare := func(want chain) {
-		if rules, exists := have[want.name]; exists {
-			if d, differs := backend.CompareChain("chain "+want.name, want.rules, rules, canonical); differs {
-				c.found = append(c.found, d)
-			}
-		}
-	}
-	for _, want := range c.skeleton.chains {
-		compare(want)
-	}
-	for _, t := range c.rewriteChains {
-		compare(c.sized(t))
-	}
-	return nil
-}
-
-// sized returns a chain that depends on Services.
-func (c *comparison) sized(t target) chain {
-	if list, ok := c.after.lists.Get(t); ok {
-		return c.writer.fromChain(t, list)
-	}
-	return c.writer.chain(t)
 }
 
 var (
-	zeros   = regexp.MustCompile(`\b0x0+([0-9a-f])`)
-	oneHost = regexp.MustCompile(`([0-9.]+)/32\b|([0-9a-f:]+)/128\b`)
-	// sourceList is what fromChain writes, or what nft makes of it.
-	sourceList = regexp.MustCompile(`saddr != (\{[^}]*\}|[0-9a-f:./-]+)`)
-	spelling   = strings.NewReplacer(`"`, "", "tcp flags ack / fin,syn,rst,ack", "tcp flags & (fin | syn | rst | ack) == ack")
+	zeros = regexp.MustCompile(`\b0x0+([0-9a-f])`)
+	// ranges is a list of source ranges, whose chain is named after it.
+	ranges   = regexp.MustCompile(`^(ct original ip6? saddr != ).*`)
+	spelling = strings.NewReplacer(`"`, "", "tcp flags ack / fin,syn,rst,ack", "tcp flags & (fin | syn | rst | ack) == ack")
 )
 
 // canonical makes rules equal that versions of nft list differently.
 func canonical(rule string) string {
-	rule = oneHost.ReplaceAllString(zeros.ReplaceAllString(spelling.Replace(rule), "0x$1"), "$1$2")
-	return sourceList.ReplaceAllStringFunc(rule, mergeSources)
+	return ranges.ReplaceAllString(zeros.ReplaceAllString(spelling.Replace(rule), "0x$1"), "$1")
 }
 
 // chains compares the chains that depend on Services, by their names.
 func (c *comparison) chains() {
 	for _, t := range c.addChains {
-		c.found = append(c.found, backend.Difference{Object: "chain " + t.name(), Note: backend.NoteMissing, Missing: c.sized(t).rules})
+		c.found = append(c.found, backend.Difference{Object: "chain " + t.name(), Note: backend.NoteMissing, Missing: c.writer.chainOf(t, c.after).rules})
 	}
 	for _, t := range c.delChains {
 		c.note("chain "+t.name(), backend.NoteExtra)
@@ -177,43 +150,22 @@ func (c *comparison) chains() {
 	}
 }
 
-// elements compares the elements of a set.
-func (c *comparison) elements(s *set) {
-	var want, have []string
-	if s.members != nil {
-		list := func(to *[]string) func(element) bool {
-			return func(e element) bool { *to = append(*to, s.text(&e)); return true }
-		}
-		s.members.added(c.before, c.after, list(&want))
-		s.members.added(c.after, c.before, list(&have))
+// elements compares the elements of the sets.
+func (c *comparison) elements() {
+	missing, extra := map[*set][]string{}, map[*set][]string{}
+	for set, e := range c.schema.only(c.after, c.before) {
+		missing[set] = append(missing[set], set.text(&e))
 	}
-	for _, change := range c.frontends {
-		if s.cells != nil && s.nodePort == change.frontend.IsNodePort() {
-			want = append(want, s.texts(change.frontend, change.after)...)
-			have = append(have, s.texts(change.frontend, change.before)...)
-		}
+	for set, e := range c.schema.only(c.before, c.after) {
+		extra[set] = append(extra[set], set.text(&e))
 	}
 	for _, stray := range c.strays {
-		if stray.set == s.name {
-			have = append(have, fmt.Sprintf("an element with the key %x, which this proxy does not write", stray.key))
+		set := c.schema.named(stray.set)
+		extra[set] = append(extra[set], fmt.Sprintf("an element with the key %x, which this proxy does not write", stray.key))
+	}
+	for _, set := range c.schema.sets {
+		if len(missing[set])+len(extra[set]) > 0 {
+			c.found = append(c.found, backend.Difference{Object: set.title(), Missing: missing[set], Extra: extra[set]})
 		}
 	}
-	d := backend.Difference{Object: s.title()}
-	if d.Differ(want, have, strings.TrimSpace) {
-		c.found = append(c.found, d)
-	}
-}
-
-// texts returns the elements of an entry in the set. The entry may be nil.
-func (s *set) texts(frontend plan.Frontend, of *entry) (all []string) {
-	if of == nil {
-		return nil
-	}
-	for i := range s.cells.count(of) {
-		e := element{frontend: frontend}
-		if s.cells.get(of, i, &e) {
-			all = append(all, s.text(&e))
-		}
-	}
-	return all
 }

@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -138,8 +137,8 @@ type needs struct {
 	// sticky are the service ports with affinity, by their Cluster pools: each has two affinity maps. pools are their pools.
 	sticky cluster.Map[poolID, int]
 	pools  cluster.Map[poolID, *members]
-	// counters are those of all elements that may count. They are not read from the kernel.
-	counters backend.Counters
+	// services and endpoints count the elements that may count. They are not read from the kernel.
+	services, endpoints int
 }
 
 // editor builds a content from another.
@@ -150,17 +149,18 @@ type editor struct {
 	lists     *cluster.Editor[target, *sources]
 	sticky    *cluster.Editor[poolID, int]
 	pools     *cluster.Editor[poolID, *members]
-	counters  backend.Counters
+	services  int
+	endpoints int
 }
 
 func (c *content) edit() *editor {
 	return &editor{of: c, frontends: c.frontends.Edit(), targets: c.targets.Edit(), lists: c.lists.Edit(),
-		sticky: c.sticky.Edit(), pools: c.pools.Edit(), counters: c.counters}
+		sticky: c.sticky.Edit(), pools: c.pools.Edit(), services: c.services, endpoints: c.endpoints}
 }
 
 func (e *editor) content() content {
 	return content{frontends: e.frontends.Map(), addrs: e.of.addrs, needs: needs{targets: e.targets.Map(), lists: e.lists.Map(),
-		sticky: e.sticky.Map(), pools: e.pools.Map(), counters: e.counters}}
+		sticky: e.sticky.Map(), pools: e.pools.Map(), services: e.services, endpoints: e.endpoints}}
 }
 
 // collector builds a content from elements in any order. Entries and addresses are not sorted yet.
@@ -213,10 +213,10 @@ func (e *editor) replace(frontend plan.Frontend, before, after *entry) {
 // count adds n, 1 or -1, to the users of everything that an entry needs.
 func (e *editor) count(of *entry, n int) {
 	rare := of.getRare()
-	e.counters.Endpoints += n * (len(of.slots) + len(rare.local))
+	e.endpoints += n * (len(of.slots) + len(rare.local))
 	for _, counts := range []bool{of.goes.kind != none, rare.from.kind != none, of.rejected, of.dropped} {
 		if counts {
-			e.counters.Services += n
+			e.services += n
 		}
 	}
 	for _, first := range []target{of.goes, rare.remember, rare.from} {

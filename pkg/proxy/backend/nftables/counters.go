@@ -2,7 +2,6 @@ package nftables
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
@@ -25,44 +24,30 @@ func (b *Backend) Counters() backend.KernelCounters {
 const readTimeout = 2 * time.Second
 
 // localhostRejected opens the table again, because the backend's tables belong to another goroutine.
-func localhostRejected(family cluster.Family) (map[cluster.Protocol]uint64, error) {
+func localhostRejected(family cluster.Family) (packets map[cluster.Protocol]uint64, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
-	table, err := nft.Open(dialectOf(family).nftFamily, TableName)
-	if err != nil {
-		return nil, wrap(family, err)
-	}
-	packets, err := rejectedOnLocalhost(ctx, table)
-	return packets, wrap(family, errors.Join(err, table.Close()))
-}
-
-func rejectedOnLocalhost(ctx context.Context, table nft.Table) (map[cluster.Protocol]uint64, error) {
-	counters, err := table.Counters(ctx)
-	packets := map[cluster.Protocol]uint64{}
-	for _, c := range counters {
-		for _, protocol := range protocols {
-			if c.Name == localhostCounter(protocol) {
-				packets[protocol] = c.Packets
+	packets = map[cluster.Protocol]uint64{}
+	err = onTable(family, func(table nft.Table) error {
+		counters, err := table.Counters(ctx)
+		for _, c := range counters {
+			for _, protocol := range protocols {
+				if c.Name == localhostCounter(protocol) {
+					packets[protocol] = c.Packets
+				}
 			}
 		}
-	}
+		return err
+	})
 	return packets, err
 }
 
 // clients opens the table again, too.
-func (b *Backend) clients(family cluster.Family) (backend.Clients, error) {
+func (b *Backend) clients(family cluster.Family) (clients backend.Clients, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
-	var clients backend.Clients
-	for _, f := range b.families {
-		if f.table.Family() != dialectOf(family).nftFamily { // the schema may change meanwhile
-			continue
-		}
-		table, err := nft.Open(dialectOf(family).nftFamily, TableName)
-		if err == nil {
-			err = errors.Join(f.clients.count(ctx, table, &clients), table.Close())
-		}
-		return clients, wrap(family, err)
+	if f := b.family(family); f != nil {
+		err = onTable(family, func(table nft.Table) error { return f.clients.count(ctx, table, &clients) })
 	}
-	return clients, nil
+	return clients, err
 }

@@ -90,7 +90,7 @@ func served(table *nfttest.Fake) []string {
 // Chains that only the earlier maps lead to are removed in the same Sync.
 func TestCountLess(t *testing.T) {
 	// With two endpoints each, n Services have n elements that count Services and 2n that count endpoints.
-	limits := backend.CounterLimits{Limit: 16 * 30, Size: 16}
+	limits := backend.CounterLimits{Most: 30}
 	c := clusters.NewSized(5, 2)
 	fake := nfttest.New(dialectOf(cluster.IPv4).nftFamily, TableName)
 	var before []string
@@ -152,7 +152,7 @@ func TestCountLessConfigured(t *testing.T) {
 		c := clusters.NewSized(10, 2)
 		b, _ := fakes()
 		for _, f := range b.families {
-			f.opts.Counters = backend.CounterLimits{Counting: level, Size: 1 << 20}
+			f.opts.Counters = backend.CounterLimits{Counting: level}
 		}
 		mustSync(t, b, c.Plan())
 		holds(t, b, c.Plan())
@@ -163,7 +163,7 @@ func TestCountLessConfigured(t *testing.T) {
 				}
 			}
 		}
-		if text := Render(c.Plan(), cluster.IPv4, b.families[0].opts); strings.Contains(text, "map endpoints {") != (level == backend.CountEndpoints) {
+		if text := (Mode{b.families[0].opts}).Render(c.Plan(), cluster.IPv4); strings.Contains(text, "map endpoints {") != (level == backend.CountEndpoints) {
 			t.Errorf("at level %s, the rendered table is\n%s", level, text)
 		}
 	}

@@ -10,7 +10,7 @@
 //	diff(have *state, want *desired) *patch                 what to write, and the resulting state; pure
 //	read(ctx, nft.Table, *schema) (*reading, error)         what the table holds in the kernel
 //	reading.state(*content) *state                          the same, sharing with the plan's content what is equal
-//	applier.put, applier.removeUnused                             write a patch
+//	syncPass.Put, syncPass.Finish                           write a patch
 //	family.Reread                                           correct what is known of the table
 //
 // A desired and a state contain the same type, an immutable content: an entry for each frontend, addresses, and what the
@@ -29,7 +29,7 @@
 //	output, forget            to the kernel
 //	refused, apply            whose rules the kernel refuses; a patch to the kernel
 //	drift                     external changes
-//	sources, compare          differences for people
+//	compare                   differences for people
 //	backend, mode             the interface of package backend
 //	connections, counters, probe   what only some backends have
 package nftables

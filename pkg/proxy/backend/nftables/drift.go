@@ -2,12 +2,12 @@ package nftables
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/keeper"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -15,7 +15,7 @@ import (
 
 // Holds implements [keeper.Rules]. It leaves out what says nothing about the rules: the record of the fingerprint, and clients.
 func (f *family) Holds(o nf.Object) bool {
-	if o.Table != tableOf(f.schema.family, f.table.Name()) {
+	if o.Table != (nf.TableName{Family: f.schema.number, Name: f.table.Name()}) {
 		return false
 	}
 	_, clients := parseClients(o.Name)
@@ -67,9 +67,10 @@ func (f *family) Reread(ctx context.Context, touched keeper.Touched, later keepe
 		return left, drift, nil
 	}
 	if all && f.audit == nil && later != nil {
-		f.audit, all = f.beginAudit(later), false
+		err = f.beginAudit(later)
+		all = err != nil
 	}
-	return keeper.TouchedBy(all, elements), drift, nil
+	return keeper.TouchedBy(all, elements), drift, err
 }
 
 // compareFixed compares everything except elements.
@@ -237,19 +238,20 @@ func (p *part) keysOf(s *set) func(yield func([]byte) bool) {
 }
 
 // beginAudit begins to read all elements.
-func (f *family) beginAudit(later keeper.Later) *audit {
+func (f *family) beginAudit(later keeper.Later) error {
+	table, err := f.table.Again()
+	if err != nil {
+		return err
+	}
 	a, s, should := &audit{}, f.schema, f.have.content()
+	f.audit = a
 	later(func(ctx context.Context) {
 		defer a.ended.Store(true)
-		r := newReader(ctx, f.reader, s, largeSet)
-		var objects nft.Objects
-		if objects, a.err = f.reader.Objects(ctx); a.err == nil {
-			a.err = r.sets(objects.Sets)
-		}
-		if a.err != nil {
+		reading, err := read(ctx, table, s)
+		if a.err = errors.Join(err, table.Close()); a.err != nil {
 			return
 		}
-		found, in := r.state(should), newBuffer()
+		found, in := reading.state(should), newBuffer()
 		for _, c := range [][2]*content{{should, &found.holds.content}, {&found.holds.content, should}} {
 			for set, e := range s.only(c[0], c[1]) {
 				a.differ = append(a.differ, nf.Object{Kind: nf.ElementObject, Name: set.name, Key: string(set.encode(&e, in).Key)})
@@ -259,5 +261,5 @@ func (f *family) beginAudit(later keeper.Later) *audit {
 			a.differ = append(a.differ, nf.Object{Kind: nf.ElementObject, Name: o.set, Key: o.key})
 		}
 	})
-	return a
+	return nil
 }

@@ -58,6 +58,10 @@ type unreadable struct {
 	err error
 }
 
+func (u *unreadable) Again() (nft.Table, error) {
+	return &unreadable{u.Fake.Beside(u.Fake), u.err}, nil
+}
+
 func (u *unreadable) Elements(ctx context.Context, set string) iter.Seq2[nft.Element, error] {
 	if u.err != nil {
 		return func(yield func(nft.Element, error) bool) { yield(nft.Element{}, u.err) }
@@ -389,6 +393,8 @@ func (c countless) Objects(ctx context.Context) (nft.Objects, error) {
 	}
 	return o, err
 }
+
+func (c countless) Again() (nft.Table, error) { return countless{c.Fake.Beside(c.Fake)}, nil }
 
 // TestCheckWithoutCounts adds an element externally, which can be found only by reading the set.
 func TestCheckWithoutCounts(t *testing.T) {

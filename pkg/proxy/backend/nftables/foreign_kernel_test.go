@@ -25,6 +25,11 @@ func (c countlessKernel) Objects(ctx context.Context) (nft.Objects, error) {
 	return o, err
 }
 
+func (c countlessKernel) Again() (nft.Table, error) {
+	again, err := c.Table.Again()
+	return countlessKernel{again}, err
+}
+
 // TestKernelForeignElements has nft add an element to a set of more than 10,000, in both families.
 func TestKernelForeignElements(t *testing.T) {
 	for _, test := range []struct {

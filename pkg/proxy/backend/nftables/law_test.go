@@ -24,19 +24,12 @@ var testOptions = Options{Mark: 0x4000}
 
 // newBackend returns a backend on tables, which are Fakes or in the network namespace of the calling thread.
 func newBackend(opts Options, tables ...nft.Table) *Backend {
-	readers := tables
 	var notices keeper.Notices
 	if fake, ok := tables[0].(interface{ Watch() *nf.Watch }); ok {
 		notices = fake.Watch()
 	} else {
-		readers = nil
 		var watched []nf.TableName
 		for _, table := range tables {
-			reader, err := nft.Open(table.Family(), table.Name())
-			if err != nil {
-				panic(err)
-			}
-			readers = append(readers, reader)
 			watched = append(watched, nf.TableName{Family: nf.ParseFamily(string(table.Family())), Name: table.Name()})
 		}
 		watch, err := nf.OpenWatch(watched...)
@@ -45,7 +38,7 @@ func newBackend(opts Options, tables ...nft.Table) *Backend {
 		}
 		notices = watch
 	}
-	return New(opts, notices, tables, readers)
+	return New(opts, notices, tables...)
 }
 
 // lose makes the backend miss what was written since the last Check or Sync, and all that is written until it finds out.

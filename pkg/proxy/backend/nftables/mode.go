@@ -22,48 +22,23 @@ var _ backend.Mode = Mode{}
 // writing tables ([nft.OpenUsable]).
 func (m Mode) Open(ctx context.Context, families ...cluster.Family) (backend.Backend, error) {
 	var dialects []knftables.Family
+	var watched []nf.TableName
 	for _, family := range families {
-		dialects = append(dialects, dialectOf(family).nftFamily)
+		d := dialectOf(family)
+		dialects, watched = append(dialects, d.nftFamily), append(watched, nf.TableName{Family: d.number, Name: TableName})
 	}
 	tables, err := nft.OpenUsable(ctx, TableName, dialects...)
 	if err != nil {
 		return nil, err
 	}
-	readers, err := openTables(families)
-	if err != nil {
-		return nil, errors.Join(err, closeAll(tables))
-	}
-	var watched []nf.TableName
-	for _, family := range families {
-		watched = append(watched, tableOf(family, TableName))
-	}
 	watch, err := nf.OpenWatch(watched...)
 	if err != nil {
-		return nil, errors.Join(err, closeAll(tables), closeAll(readers))
-	}
-	return New(m.Options, watch, tables, readers), nil
-}
-
-// closeAll closes tables.
-func closeAll(tables []nft.Table) error {
-	var failed []error
-	for _, table := range tables {
-		failed = append(failed, table.Close())
-	}
-	return errors.Join(failed...)
-}
-
-// openTables opens the tables of all families for reading, or none.
-func openTables(families []cluster.Family) ([]nft.Table, error) {
-	var tables []nft.Table
-	for _, family := range families {
-		table, err := nft.Open(dialectOf(family).nftFamily, TableName)
-		if err != nil {
-			return nil, errors.Join(wrap(family, err), closeAll(tables))
+		for _, table := range tables {
+			err = errors.Join(err, table.Close())
 		}
-		tables = append(tables, table)
+		return nil, err
 	}
-	return tables, nil
+	return New(m.Options, watch, tables...), nil
 }
 
 // Prepare is part of [backend.Mode]: serving needs no fewer privileges.
@@ -77,28 +52,22 @@ func (Mode) Untraceable(context.Context) error { return nil }
 
 // Present implements [backend.Remover].
 func (Mode) Present(ctx context.Context, families ...cluster.Family) (present bool, _ error) {
-	tables, err := openTables(backend.OrAll(families))
-	if err != nil {
-		return false, err
-	}
 	var failed []error
-	for _, table := range tables {
-		objects, err := table.Objects(ctx)
-		present = present || err == nil && objects.Exists
-		failed = append(failed, err)
+	for _, family := range backend.OrAll(families) {
+		failed = append(failed, onTable(family, func(table nft.Table) error {
+			objects, err := table.Objects(ctx)
+			present = present || err == nil && objects.Exists
+			return err
+		}))
 	}
-	return present, errors.Join(errors.Join(failed...), closeAll(tables))
+	return present, errors.Join(failed...)
 }
 
 // Remove implements [backend.Remover]. Without a table, nft need not be installed.
 func (Mode) Remove(ctx context.Context, families ...cluster.Family) error {
-	tables, err := openTables(backend.OrAll(families))
-	if err != nil {
-		return err
-	}
 	var failed []error
-	for _, table := range tables {
-		failed = append(failed, removeTable(ctx, table))
+	for _, family := range backend.OrAll(families) {
+		failed = append(failed, onTable(family, func(table nft.Table) error { return removeTable(ctx, table) }))
 	}
-	return errors.Join(errors.Join(failed...), closeAll(tables))
+	return errors.Join(failed...)
 }

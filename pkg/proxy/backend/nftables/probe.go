@@ -2,6 +2,8 @@ package nftables
 
 import (
 	"context"
+	"fmt"
+	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
@@ -17,12 +19,29 @@ func (Mode) Tools(ctx context.Context, _ ...cluster.Family) []backend.Tool {
 // Variant is part of [backend.Prober]. There is only one.
 func (Mode) Variant(context.Context) (string, error) { return "", nil }
 
-// Features is part of [backend.Prober].
-func (Mode) Features(ctx context.Context, _ string, family cluster.Family) ([]backend.Feature, error) {
-	found, err := nft.Probe(ctx, dialectOf(family).nftFamily)
-	var features []backend.Feature
-	for _, f := range found {
-		features = append(features, backend.Feature(f))
+// Features is part of [backend.Prober]. It writes nothing, but may load modules, as writing the rules does.
+func (Mode) Features(ctx context.Context, _ string, family cluster.Family) (features []backend.Feature, _ error) {
+	if _, err := nft.Version(ctx); err != nil {
+		return nil, err
 	}
-	return features, err
+	d, address := dialectOf(family), "192.0.2.1"
+	if family == cluster.IPv6 {
+		address = "2001:db8::1"
+	}
+	spelled := strings.NewReplacer("$ip", d.ip, "$type", d.addr, "$address", address)
+	for _, f := range []struct{ name, module, objects string }{
+		{"tables", "nf_tables", ""},
+		{"nat chains", "nft_chain_nat", "chain c { type nat hook prerouting priority -100; }"},
+		{"verdict maps", "nf_tables", "map m { type $type . inet_proto . inet_service : verdict; counter; }\nchain c { $ip daddr . meta l4proto . th dport vmap @m; }"},
+		{"translation of destinations", "nft_nat", "chain d { type nat hook prerouting priority -100; }\nchain c { meta l4proto tcp dnat to $address; }"},
+		{"random numbers", "nft_numgen", "chain a { }\nchain c { numgen random mod 2 vmap { 0 : goto a, 1 : goto a }; }"},
+		{"masquerading", "nft_masq", "chain c { type nat hook postrouting priority 100; masquerade fully-random; }"},
+		{"rejection", "nft_reject", "chain c { type filter hook forward priority 0; reject; }"},
+		{"connection tracking", "nft_ct", "chain c { ct state new ct status dnat ct original $ip daddr $address accept; }"},
+		{"memory of clients", "nf_tables", "set s { type $type; flags dynamic, timeout; timeout 1s; size 100; }\nchain c { update @s { $ip saddr }; }"},
+	} {
+		err := nft.Check(ctx, fmt.Sprintf("table %s kube-proxy-check {\n%s\n}\n", d.nftFamily, spelled.Replace(f.objects)))
+		features = append(features, backend.Feature{Name: f.name, Module: f.module, Err: err})
+	}
+	return features, nil
 }

@@ -27,6 +27,15 @@ type desired struct {
 // nothing is the content of an empty table.
 func nothing(s *schema) *desired { return &desired{schema: s} }
 
+// render is the function of that name; if more would count than may, in a schema that counts less.
+func (o Options) render(p *plan.Plan, last *desired) *desired {
+	want := render(p, o, last)
+	if level := o.Counters.Allow(want.services, want.endpoints); level > last.schema.counting {
+		return render(p, o, nothing(newSchema(last.schema.family, level)))
+	}
+	return want
+}
+
 // render renders a plan. last is an earlier result, or the content of the table after it was written; it saves the work
 // for frontends whose route has not changed since, and never affects the result.
 func render(p *plan.Plan, opts Options, last *desired) *desired {
@@ -97,7 +106,7 @@ func (e *entry) stick(r *plan.Route) {
 		return
 	}
 	pool := poolOf(r)
-	e.goes.seconds = timeout(r.Affinity.Timeout / time.Second)
+	e.goes.seconds = uint32(r.Affinity.Timeout / time.Second)
 	e.editRare().affinity = r.Affinity
 	e.editRare().remember = target{kind: remember, seconds: e.goes.seconds, id: uint64(pool)}
 	if e.goes.kind != local && r.Policy == cluster.PolicyLocal {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/knftables"
 
@@ -19,8 +20,8 @@ import (
 // TableName is the name of the table in each family. Other programs recognise this proxy by it.
 const TableName = "kube-proxy"
 
-// The chains of the skeleton that others lead to. The comment of chainLayout describes the skeleton when it was written
-// (layoutComment).
+// The chains of the skeleton that others lead to. The comment of chainLayout has the digest of the skeleton that was written, and the
+// fingerprint of the kernel's table at that time.
 const (
 	chainLayout     = "layout"
 	chainRanges     = "source-ranges"
@@ -285,13 +286,13 @@ func (w *writer) sized(t target) []nft.Rule {
 // remember records the endpoint of a client, or that it connected again, in the maps of both policies' pools. It checks that
 // the pool still has the endpoint: each retransmission of a client without an answer is a new connection, and must not restore an
 // endpoint that was removed. If a map is full, the rule ends there, and the last one counts the client.
-func (w *writer) remember(t timeout, port poolID) []nft.Rule {
+func (w *writer) remember(seconds uint32, port poolID) []nft.Rule {
 	endpoint := nft.Concat{nft.DestinationAddress, nft.DestinationPort}
 	has := func(pool poolID) nft.Lookup {
 		return nft.Lookup{Key: slices.Concat(endpoint, pool.operands()), Set: setSticky}
 	}
 	update := func(pool poolID) nft.Update {
-		return nft.Update{Map: pool.clients(), Key: client(), Value: endpoint, Timeout: t.duration()}
+		return nft.Update{Map: pool.clients(), Key: client(), Value: endpoint, Timeout: time.Duration(seconds) * time.Second}
 	}
 	local := port | localBit
 	return []nft.Rule{{has(local), update(local)}, {has(port), update(port), nft.Return{}}, {has(port), nft.Count(counterFull)}}
@@ -305,6 +306,14 @@ func (w *writer) fromChain(t target, list *sources) chain {
 		texts[i] = r.String()
 	}
 	return chain{name: t.name(), rules: []string{"ct original " + w.ip + " saddr != { " + strings.Join(texts, ", ") + " } drop"}}
+}
+
+// chainOf returns a chain of a content, which depends on Services, as text.
+func (w *writer) chainOf(t target, of *content) chain {
+	if list, ok := of.lists.Get(t); ok {
+		return w.fromChain(t, list)
+	}
+	return w.chain(t)
 }
 
 // chain returns a sized chain as text.
@@ -358,7 +367,3 @@ func (w *writer) rejectOnLocalhost() []string {
 	}
 	return append(rules, "reject")
 }
-
-// layoutComment returns the comment of the chain "layout": the digest of the skeleton that was written, and the
-// fingerprint of the kernel's table at that time.
-func layoutComment(digest, fingerprint string) string { return digest + " " + fingerprint }

@@ -1,6 +1,7 @@
 package nftables
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 
@@ -75,9 +76,8 @@ type family struct {
 	schema *schema
 	table  nft.Table
 	batch  *nft.Batch
-	// reader is the same table, for one other goroutine; audit is what that does, or has done; nil if nothing.
-	reader nft.Table
-	audit  *audit
+	// audit is what another goroutine does, or has done; nil if nothing.
+	audit *audit
 	// have is what the table holds; nil if that is not known. found is what was read before the first Sync, nil otherwise.
 	have  *state
 	found *reading
@@ -97,23 +97,24 @@ type audit struct {
 	err    error
 }
 
-// tableOf identifies a table to those who watch.
-func tableOf(family cluster.Family, name string) nf.TableName {
-	if family == cluster.IPv6 {
-		return nf.TableName{Family: nf.IPv6, Name: name}
-	}
-	return nf.TableName{Family: nf.IPv4, Name: name}
-}
-
-func newFamily(opts Options, table, reader nft.Table) *family {
+func newFamily(opts Options, table nft.Table) *family {
 	counting := opts.Counters.Counting
 	of := cluster.IPv4
 	if table.Family() == dialectOf(cluster.IPv6).nftFamily {
 		of = cluster.IPv6
 	}
-	f := &family{opts: opts, schema: newSchema(of, counting), table: table, batch: table.NewBatch(), reader: reader}
+	f := &family{opts: opts, schema: newSchema(of, counting), table: table, batch: table.NewBatch()}
 	f.counts.Store(int32(counting))
 	return f
+}
+
+// onTable calls a function with the table of a family, over a socket of its own.
+func onTable(family cluster.Family, do func(nft.Table) error) error {
+	table, err := nft.Open(dialectOf(family).nftFamily, TableName)
+	if err != nil {
+		return wrap(family, err)
+	}
+	return wrap(family, errors.Join(do(table), table.Close()))
 }
 
 // wrap adds the family to an error.

@@ -17,7 +17,7 @@ type target struct {
 	n, m uint32
 	// seconds is the timeout of session affinity; 0 is none. id then identifies the pool; for a remember target the
 	// service port, for a from target the list.
-	seconds timeout
+	seconds uint32
 	id      uint64
 }
 
@@ -95,11 +95,11 @@ func parseTarget(name string) (target, error) {
 	case from:
 		t.id = number(numbers[0], 16)
 	case remember:
-		t.seconds, t.id = timeout(number(numbers[0], 10)), number(numbers[1], 16)
+		t.seconds, t.id = uint32(number(numbers[0], 10)), number(numbers[1], 16)
 	default:
 		seconds, id, _ := strings.Cut(sticky, "-")
 		t.n, t.m = uint32(number(numbers[0], 10)), uint32(number(numbers[1], 10))
-		t.seconds, t.id = timeout(number(seconds, 10)), number(id, 16)
+		t.seconds, t.id = uint32(number(seconds, 10)), number(id, 16)
 	}
 	empty := t.n == 0 && t.kind >= pick && t.kind <= local
 	if t.kind == none || empty || t.name() != name {

@@ -9,14 +9,10 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// Render writes the table of a plan in one family, in the format of `nft list` and `nft -f`.
-func Render(p *plan.Plan, family cluster.Family, opts Options) string {
-	schema := newSchema(family, opts.Counters.Counting)
-	want := render(p, opts, nothing(schema))
-	if level := opts.Counters.Allow(want.counters); level != schema.counting {
-		schema = newSchema(family, level)
-		want = render(p, opts, nothing(schema))
-	}
+// Render implements [backend.Renderer], in the format of `nft list` and `nft -f`.
+func (m Mode) Render(p *plan.Plan, family cluster.Family) string {
+	want := m.Options.render(p, nothing(newSchema(family, m.Options.Counters.Counting)))
+	schema := want.schema
 	t := &text{}
 	t.line(0, "table %s %s {", schema.nftFamily, TableName)
 	for _, protocol := range protocols {
@@ -40,14 +36,10 @@ func Render(p *plan.Plan, family cluster.Family, opts Options) string {
 			t.block(lines[0], lines[1:])
 		}
 	}
-	writer := newWriter(schema, p.Node, opts)
+	writer := newWriter(schema, p.Node, m.Options)
 	chains := slices.Clone(want.skeleton.chains)
 	for target := range want.targets.All() {
-		if list, ok := want.lists.Get(target); ok {
-			chains = append(chains, writer.fromChain(target, list))
-		} else {
-			chains = append(chains, writer.chain(target))
-		}
+		chains = append(chains, writer.chainOf(target, &want.content))
 	}
 	for _, c := range chains {
 		rules := c.rules

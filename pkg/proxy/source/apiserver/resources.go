@@ -64,7 +64,7 @@ func services() *resource {
 			"spec.ports.name", "spec.ports.protocol", "spec.ports.port", "spec.ports.nodePort",
 			"spec.internalTrafficPolicy", "spec.externalTrafficPolicy", "spec.healthCheckNodePort",
 			"spec.sessionAffinity", "spec.sessionAffinityConfig", "status.loadBalancer.ingress.ip", "status.loadBalancer.ingress.ipMode",
-			"metadata.labels."+cluster.LabelServiceProxyName),
+			"metadata.labels."+cluster.LabelServiceProxyName, "metadata.annotations."+cluster.AnnotationUDPConnectionHandling),
 		set:       func(u *cluster.Update, object any) { u.SetService(object.(*corev1.Service)) },
 		remove:    func(u *cluster.Update, n cache.ObjectName) { u.DeleteService(name(n)) },
 		known:     func(u *cluster.Update) iter.Seq[cache.ObjectName] { return renamed(u.Services()) },

@@ -3,10 +3,12 @@ package manifests
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,6 +48,8 @@ type Source struct {
 	// invalid are the errors of files by file name, and ignored what is not used of them; failing are all other errors by their
 	// text.
 	invalid, ignored, failing logonce.Conditions[string]
+	// errors is what Errors returns.
+	errors atomic.Pointer[[]string]
 }
 
 // Options configure the Node that is made from the machine if no file contains it.
@@ -181,7 +185,33 @@ func (s *Source) sync(ctx context.Context, b *cluster.Builder, touched map[strin
 	}
 	s.apply(b, objects)
 	s.logErrors(ctx, errs)
+	s.note(errs, before)
 	return s.logFiles(ctx, before), unread
+}
+
+// note keeps for Errors the errors of files that the previous sync found too, and those that do not concern a single file.
+func (s *Source) note(errs []error, before map[string]string) {
+	var texts []string
+	for _, err := range errs {
+		texts = append(texts, err.Error())
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.folder.files)) {
+		if f := s.folder.files[name]; f.err != nil && before[name] == f.err.Error() {
+			texts = append(texts, before[name])
+		}
+	}
+	if more := len(texts) - maxErrors; more > 0 {
+		texts = append(texts[:maxErrors], fmt.Sprintf("%d more", more))
+	}
+	s.errors.Store(&texts)
+}
+
+// Errors returns why not all manifests are in use, the first few errors if there are many. It is safe for concurrent use.
+func (s *Source) Errors() []string {
+	if texts := s.errors.Load(); texts != nil {
+		return *texts
+	}
+	return nil
 }
 
 // makeNode makes the Node from the machine, again if the machine's addresses have changed.

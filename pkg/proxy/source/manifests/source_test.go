@@ -31,6 +31,7 @@ type bench struct {
 	*testing.T
 	dir     string
 	builder *cluster.Builder
+	source  *Source
 
 	mu  sync.Mutex
 	log []string
@@ -51,6 +52,7 @@ func runWith(t *testing.T, dir string, options Options) *bench {
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logger))
 	s := New(dir, "n1", options)
 	s.resync = time.Hour // only events may make the tests pass
+	b.source = s
 	ended := make(chan error, 1)
 	go func() { ended <- s.Run(ctx, b.builder) }()
 	t.Cleanup(func() {
@@ -207,9 +209,15 @@ func TestBadFile(t *testing.T) {
 	b.want("a=1")
 	b.write("good.yaml", service("a", 2)+"unknown: field\n")
 	b.waitLog("good.yaml:22: unknown field", "Manifest has errors")
+	if errs := b.source.Errors(); len(errs) != 2 || !strings.Contains(errs[0], "bad.yaml:1: not YAML") || !strings.Contains(errs[1], "good.yaml:22: unknown field") {
+		t.Errorf("the errors are %q", errs)
+	}
 	b.write("bad.yaml", service("b", 1))
 	b.want("a=1 b=1")
 	b.waitLog("Manifest is valid again", "bad.yaml")
+	if errs := b.source.Errors(); len(errs) != 1 {
+		t.Errorf("the errors are %q", errs)
+	}
 	b.write("good.yaml", "")
 	b.waitLog("good.yaml:1: the file is empty")
 	if err := os.Remove(filepath.Join(dir, "good.yaml")); err != nil {

@@ -18,6 +18,7 @@ import (
 type followed struct {
 	*testing.T
 	path    string
+	file    *File
 	changes chan Change
 	result  chan error
 	cancel  context.CancelFunc
@@ -36,9 +37,9 @@ func follow(t *testing.T, path string) *followed {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	f := &followed{T: t, path: path, changes: make(chan Change, 10), result: make(chan error, 1), cancel: cancel}
-	file := New(Config{Path: path, Differs: differs})
-	file.period = 10 * time.Millisecond
-	go func() { f.result <- file.Run(ctx, func(c Change) { f.changes <- c }) }()
+	f.file = New(Config{Path: path, Differs: differs})
+	f.file.period = 10 * time.Millisecond
+	go func() { f.result <- f.file.Run(ctx, func(c Change) { f.changes <- c }) }()
 	return f
 }
 
@@ -49,6 +50,9 @@ func (f *followed) expect(differs bool, words string) {
 	case c := <-f.changes:
 		if c.Differs != differs || (c.Err == nil) != (words == "") || c.Err != nil && !strings.Contains(c.Err.Error(), words) {
 			f.Errorf("reported is %+v, want %t, %q", c, differs, words)
+		}
+		if invalid := f.file.Invalid(); (len(invalid) > 0) != (words != "") {
+			f.Errorf("invalid is %q, want %q", invalid, words)
 		}
 	case err := <-f.result:
 		f.Fatalf("the watch ended with %v", err)

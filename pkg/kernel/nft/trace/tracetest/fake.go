@@ -146,7 +146,7 @@ type fakeTracer struct {
 	filter       trace.Filter
 	events       []trace.Event
 	queued       int
-	lost, closed bool
+	lost         bool
 	broken       error
 	more         chan struct{}
 	descriptions map[ruleKey]trace.Description
@@ -164,7 +164,7 @@ func (t *fakeTracer) wake() {
 func (t *fakeTracer) Next(ctx context.Context) (events []trace.Event, lost bool, _ error) {
 	for {
 		t.kernel.mu.Lock()
-		if t.closed || t.broken != nil || t.lost || len(t.events) > 0 {
+		if t.broken != nil || t.lost || len(t.events) > 0 {
 			break
 		}
 		t.kernel.mu.Unlock()
@@ -175,9 +175,6 @@ func (t *fakeTracer) Next(ctx context.Context) (events []trace.Event, lost bool,
 		}
 	}
 	defer t.kernel.mu.Unlock()
-	if t.closed {
-		return nil, false, trace.ErrClosed
-	}
 	if t.broken != nil {
 		return nil, false, t.broken
 	}
@@ -190,9 +187,6 @@ func (t *fakeTracer) Next(ctx context.Context) (events []trace.Event, lost bool,
 func (t *fakeTracer) Describe(e trace.Event) (trace.Description, error) {
 	t.kernel.mu.Lock()
 	defer t.kernel.mu.Unlock()
-	if t.closed {
-		return trace.Description{}, trace.ErrClosed
-	}
 	return t.descriptions[ruleKey{e.Family, e.Table, e.Chain, e.Handle}], nil
 }
 
@@ -200,9 +194,6 @@ func (t *fakeTracer) Describe(e trace.Event) (trace.Description, error) {
 func (t *fakeTracer) Close() error {
 	t.kernel.mu.Lock()
 	defer t.kernel.mu.Unlock()
-	if !t.closed {
-		t.closed = true
-		t.kernel.running = nil
-	}
+	t.kernel.running = nil
 	return nil
 }

@@ -1,11 +1,15 @@
 //go:build linux
 
-package capability
+package host
 
 import (
 	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,7 +26,7 @@ func TestEffective(t *testing.T) {
 		}
 		return
 	}
-	result := make(chan Set, 1)
+	result := make(chan Capabilities, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
@@ -38,5 +42,38 @@ func TestEffective(t *testing.T) {
 	}()
 	if left := <-result; left != have&^NetRaw&0xffffffff {
 		t.Errorf("%#x is left of %#x", left, have)
+	}
+}
+
+func TestProcesses(t *testing.T) {
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Skip(err)
+	}
+	const name = "host-sleeper"
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.Symlink(sleep, path); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, "60")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		pids, err := Processes(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if slices.Equal(pids, []int{cmd.Process.Pid}) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("got %v, want %d", pids, cmd.Process.Pid)
+		}
+	}
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	if pids, err := Processes(name); err != nil || pids != nil {
+		t.Errorf("got %v, %v, want none", pids, err)
 	}
 }

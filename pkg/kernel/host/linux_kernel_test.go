@@ -1,8 +1,9 @@
 //go:build linux
 
-package scratch
+package host
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -13,15 +14,15 @@ import (
 
 func TestMain(m *testing.M) { netns.Main(m) }
 
-// TestKernelCommand runs a program in a new network namespace, and checks the error without CAP_SYS_ADMIN.
-func TestKernelCommand(t *testing.T) {
+// TestKernelApart runs a program in a new network namespace, and checks the error without CAP_SYS_ADMIN.
+func TestKernelApart(t *testing.T) {
 	netns.Enter(t, "readlink")
-	own, err := Own()
+	own, err := NetworkNamespace()
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := Command(t.Context(), "readlink", "/proc/self/ns/net").Output()
-	if there := strings.TrimSpace(string(out)); err != nil || there == string(own) || !strings.HasPrefix(there, "net:[") {
+	out, err := Apart(t.Context(), "readlink", "/proc/self/ns/net").Output()
+	if there := strings.TrimSpace(string(out)); err != nil || there == own || !strings.HasPrefix(there, "net:[") {
 		t.Errorf("the program ran in %q, %v; this is %q", there, err, own)
 	}
 	if err := unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_ADMIN, 0, 0, 0); err != nil {
@@ -36,7 +37,7 @@ func TestKernelCommand(t *testing.T) {
 	if err := unix.Capset(&header, &data[0]); err != nil {
 		t.Fatal(err)
 	}
-	if err := Command(t.Context(), "readlink", "/proc/self/ns/net").Run(); !Refused(err) {
+	if err := Apart(t.Context(), "readlink", "/proc/self/ns/net").Run(); !errors.Is(err, unix.EPERM) {
 		t.Errorf("without CAP_SYS_ADMIN: %v", err)
 	}
 }
