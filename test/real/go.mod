@@ -18,7 +18,7 @@ tool (
 )
 
 require (
-	github.com/coredns/coredns v1.15.0
+	github.com/coredns/coredns v1.14.6
 	github.com/google/go-containerregistry v0.22.1
 	github.com/seed-11a05479/kube-proxy/test/e2e v0.0.0
 	golang.org/x/sys v0.49.0
@@ -203,7 +203,7 @@ require (
 	github.com/shopspring/decimal v1.4.0 // indirect
 	github.com/sirupsen/logrus v1.10.2 // indirect
 	github.com/smallstep/pkcs7 v0.2.1 // indirect
-	github.com/spf13/cast v1.7.0 // indirect
+	github.com/spf13/cast v1.10.0 // indirect
 	github.com/spf13/cobra v1.10.2 // indirect
 	github.com/spf13/pflag v1.0.10 // indirect
 	github.com/stefanberger/go-pkcs11uri v0.0.0-20230803200340-78284954bff6 // indirect

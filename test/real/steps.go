@@ -63,8 +63,8 @@ func (w *world) steps(only string) ([]step, error) {
 		{name: "restart", ours: true, commands: []string{"kubectl -n kube-system rollout restart daemonset/kube-proxy"}},
 		{name: "commands", ours: true, commands: []string{
 			"kubectl -n kube-system exec daemonset/kube-proxy -- kube-proxy --version",
-			"kubectl -n kube-system exec ds/kube-proxy -- kube-proxy service list -A | grep web",
-			"kubectl -n kube-system exec ds/kube-proxy -- kube-proxy check --config /var/lib/kube-proxy/config.conf --wait 1m",
+			"kubectl -n kube-system exec $pod -- kube-proxy service list -A | grep web",
+			"kubectl -n kube-system exec $pod -- kube-proxy check --config /var/lib/kube-proxy/config.conf --wait 1m",
 		}},
 		{name: "port-forward", run: w.portForward},
 		{name: "drain and reboot", run: w.reboot},
@@ -113,7 +113,7 @@ func (s step) do(ctx context.Context, w *world) error {
 	}
 	names := strings.NewReplacer("registry.example/kube-proxy:v0.1.0", ourImage, "10.0.0.1:6443", w.nodes[0].ipv4+":6443",
 		"{10.244.0.0/16}", "{10.244.0.0/16,fd00:10:244::/56}")
-	script := "cd " + w.path("docs") + "\n" + names.Replace(strings.Join(s.commands, "\n")) + "\n" + rollout + " --timeout=4m"
+	script := "cd " + w.path("docs") + "\npod=daemonset/kube-proxy\n" + names.Replace(strings.Join(s.commands, "\n")) + "\n" + rollout + " --timeout=4m"
 	return w.under(ctx, nil, func() error {
 		if _, err := output(w.nodes[0].command(ctx, "sh", "-exc", script)); err != nil {
 			return err
