@@ -50,7 +50,7 @@ BENCHMARKS   = $(call packages,^func Benchmark)
 FUZZ_TESTS   = $(call packages,^func Fuzz)
 DOCS_TESTS   = $(call packages,^func Test[A-Za-z]*Docs)
 
-.PHONY: help image image-packages release release-check build lint test nightly test-unit test-kernel test-modules cluster servers demo kernels kernels-quick bench bench-quick bench-once bench-compare peer fuzz mutants soak golden docs generate clean
+.PHONY: help image image-packages release release-check build lint test nightly test-unit test-kernel test-modules cluster servers demo kernels kernels-quick bench bench-quick bench-once bench-compare peer fuzz mutants soak real golden docs generate clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -170,6 +170,11 @@ cluster: build ## the tests of a cluster of three and of API server trouble, who
 	@build/need.sh go $(LABORATORY) runc
 	(cd test/cluster && CLUSTER=whole CI=true go test -count=1 -timeout 30m -v ./...)
 	(cd test/e2e && CLUSTER=whole CI=true go test -count=1 -timeout 30m -v -run '/API server trouble' ./...)
+
+real: IMAGE = localhost/kube-proxy:latest
+real: image ## a real cluster of two nodes by kubeadm, with the image installed by the documented ways; needs root, takes 15 minutes (ONLY=chart: these steps)
+	@build/need.sh go namespaces ip runc
+	@go run -C test/real . -repository $(CURDIR) -only '$(ONLY)'
 
 servers: build ## the proxy with an API server of each supported release of Kubernetes; needs root, takes 5 minutes for each, the first time 10 more
 	@build/need.sh go $(LABORATORY)

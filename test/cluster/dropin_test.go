@@ -72,7 +72,7 @@ func (w *world) printed(s shape) []byte {
 	if !s.kubeadm {
 		return text
 	}
-	program, err := e2e.Kubeadm(w.t.Context())
+	program, err := e2e.Program(w.t.Context(), "kubeadm")
 	w.must(err)
 	file := filepath.Join(w.t.TempDir(), "kubeadm.yaml")
 	w.must(os.WriteFile(file, text, 0o600))

@@ -7,11 +7,12 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 )
 
-// server is a program of the module in the folder servers.
+// server is a program of another module.
 type server struct {
 	name, module, main string
 	// ldflags returns the linker flags for a version such as v1.37.2.
@@ -19,18 +20,19 @@ type server struct {
 }
 
 var (
-	etcdServer = server{name: "etcd", module: "go.etcd.io/etcd/server/v3", main: "go.etcd.io/etcd/server/v3",
-		ldflags: func(string) string { return "-s -w" }}
-	apiServer = server{name: "kube-apiserver", module: "k8s.io/kubernetes", main: "k8s.io/kubernetes/cmd/kube-apiserver", ldflags: ofKubernetes}
+	etcdServer = server{name: "etcd", module: "go.etcd.io/etcd/server/v3", main: "go.etcd.io/etcd/server/v3", ldflags: stripped}
+	apiServer  = kubernetesProgram("kube-apiserver")
 	// kubectl runs the commands of docs/install.md.
-	kubectl = server{name: "kubectl", module: "k8s.io/kubernetes", main: "k8s.io/kubernetes/cmd/kubectl", ldflags: ofKubernetes}
-	manager = server{name: "kube-controller-manager", module: "k8s.io/kubernetes", main: "k8s.io/kubernetes/cmd/kube-controller-manager",
-		ldflags: ofKubernetes}
-	// peer is the program that test/bench compares with ours, and that test/cluster takes over from.
-	peer = server{name: "kube-proxy", module: "k8s.io/kubernetes", main: "k8s.io/kubernetes/cmd/kube-proxy", ldflags: ofKubernetes}
-	// kubeadm prints the objects of Kubernetes' own kube-proxy.
-	kubeadm = server{name: "kubeadm", module: "k8s.io/kubernetes", main: "k8s.io/kubernetes/cmd/kubeadm", ldflags: ofKubernetes}
+	kubectl = kubernetesProgram("kubectl")
+	manager = kubernetesProgram("kube-controller-manager")
 )
+
+func kubernetesProgram(name string) server {
+	return server{name: name, module: "k8s.io/kubernetes", main: "k8s.io/kubernetes/cmd/" + name, ldflags: ofKubernetes}
+}
+
+// stripped returns the linker flags of a program that does not print its version.
+func stripped(string) string { return "-s -w" }
 
 // ofKubernetes returns the linker flags that set the version of a Kubernetes program.
 func ofKubernetes(version string) string {
@@ -39,12 +41,23 @@ func ofKubernetes(version string) string {
 	return "-s -w" + set + "gitVersion=" + version + set + "gitMajor=" + parts[0] + set + "gitMinor=" + parts[1]
 }
 
-// Peer returns the path of Kubernetes' own kube-proxy and builds it if it is not cached. The working directory must be in
-// this module or in one that requires it.
-func Peer(ctx context.Context) (string, error) { return peer.binary(ctx) }
+// Peer returns the path of Kubernetes' own kube-proxy, which test/bench compares with ours, as [Program] does.
+func Peer(ctx context.Context) (string, error) { return Program(ctx, "kube-proxy") }
 
-// Kubeadm returns the path of kubeadm, as [Peer] does.
-func Kubeadm(ctx context.Context) (string, error) { return kubeadm.binary(ctx) }
+// Program returns the path of a program of Kubernetes, or etcd's, and builds it if it is not cached. The version is the one that the folder
+// servers pins. The working directory must be in this module or in one that requires it.
+func Program(ctx context.Context, name string) (string, error) {
+	if name == etcdServer.name {
+		return etcdServer.binary(ctx)
+	}
+	return kubernetesProgram(name).binary(ctx)
+}
+
+// Build returns the path of the program of another module's package, and builds it if it is not cached. The version is the one that the
+// module in dir requires.
+func Build(ctx context.Context, dir, module, main string) (string, error) {
+	return server{name: path.Base(main), module: module, main: main, ldflags: stripped}.build(ctx, dir)
+}
 
 // APIServers returns the paths of an API server of each supported release of Kubernetes, the newest last, as [Peer] does.
 func APIServers(ctx context.Context) ([]string, error) {
@@ -69,7 +82,11 @@ func (s server) binary(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	dir = filepath.Join(dir, "servers")
+	return s.build(ctx, filepath.Join(dir, "servers"))
+}
+
+// build returns the path of the program, and builds it in dir if that version is not cached.
+func (s server) build(ctx context.Context, dir string) (string, error) {
 	version, err := s.golang(ctx, dir, "list", "-m", "-f", "{{.Version}}", s.module)
 	if err != nil {
 		return "", err

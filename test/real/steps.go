@@ -1,0 +1,180 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// step is a part of the run. Before it and after it every node has a kube-proxy.
+type step struct {
+	name string
+	// commands are lines of the pages in docs, in which overlays/iptables may be written for overlays/nftables.
+	commands []string
+	// run is done in place of commands.
+	run func(context.Context) error
+	// ours says whether the DaemonSet kube-proxy is ours afterwards, and not Kubernetes'.
+	ours bool
+}
+
+const (
+	setImage    = "kubectl -n kube-system set image daemonset/kube-proxy kube-proxy="
+	rollout     = "kubectl -n kube-system rollout status daemonset/kube-proxy"
+	saveConfig  = "kubectl -n kube-system get configmap kubeadm-config -o jsonpath='{.data.ClusterConfiguration}' > cluster.yaml"
+	kubeadmsOwn = "kubeadm init phase addon kube-proxy --kubeconfig /etc/kubernetes/admin.conf --config cluster.yaml"
+)
+
+// steps returns the first step and those whose names match.
+func (w *world) steps(only string) ([]step, error) {
+	affinity := `{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"kube-proxy/canary","operator":"NotIn","values":["true"]}]}]}}}`
+	const patch = "kubectl -n kube-system patch daemonset kube-proxy --type=json -p '"
+	all := []step{
+		{name: "kubeadm", ours: true, commands: []string{setImage + "registry.example/kube-proxy:v0.1.0", rollout}},
+		{name: "kubeadm, back", commands: []string{setImage + "registry.k8s.io/kube-proxy:v1.37.2"}},
+		{name: "canary on a node", commands: []string{
+			patch + `[{"op":"test","path":"/spec/template/spec/affinity","value":null},{"op":"add","path":"/spec/template/spec/affinity","value":` + affinity + `}]'`,
+			rollout,
+			"kubectl apply --dry-run=server -k build/manifests/overlays/canary",
+			"kubectl apply -k build/manifests/overlays/canary",
+			"kubectl label node node1 kube-proxy/canary=true",
+			rollout + "-canary",
+			"until kubectl -n kube-system get pods -l k8s-app=kube-proxy --field-selector spec.nodeName=node1 | grep 'canary.*1/1'; do sleep 1; done",
+		}},
+		{name: "canary, end of the trial", commands: []string{
+			"kubectl -n kube-system get configmap kube-proxy-canary -o yaml | sed 's/mode: nftables/mode: iptables/' | kubectl replace -f -",
+			"kubectl -n kube-system rollout restart daemonset/kube-proxy-canary",
+			rollout + "-canary",
+			"kubectl label node node1 kube-proxy/canary-",
+			"kubectl delete -k build/manifests/overlays/canary",
+			patch + `[{"op":"test","path":"/spec/template/spec/affinity","value":` + affinity + `},{"op":"remove","path":"/spec/template/spec/affinity"}]'`,
+		}},
+		{name: "manifests", ours: true, commands: []string{
+			"kubectl apply --dry-run=server -k build/manifests/overlays/iptables", "kubectl apply -k build/manifests/overlays/iptables"}},
+		{name: "manifests, nftables mode", ours: true, commands: []string{"kubectl apply -k build/manifests/overlays/nftables"}},
+		{name: "restart", ours: true, commands: []string{"kubectl -n kube-system rollout restart daemonset/kube-proxy"}},
+		{name: "commands", ours: true, commands: []string{
+			"kubectl -n kube-system exec daemonset/kube-proxy -- kube-proxy --version",
+			"kubectl -n kube-system exec $pod -- kube-proxy service list -A | grep web",
+			"kubectl -n kube-system exec $pod -- kube-proxy check --config /var/lib/kube-proxy/config.conf --wait 1m",
+		}},
+		{name: "port-forward", run: w.portForward},
+		{name: "drain and reboot", run: w.reboot},
+		{name: "manifests, back to iptables mode", ours: true, commands: []string{"kubectl apply -k build/manifests/overlays/iptables"}},
+		{name: "manifests, back", commands: []string{saveConfig, "kubectl delete -k build/manifests/overlays/iptables", kubeadmsOwn}},
+		{name: "chart", ours: true, commands: []string{
+			"kubectl -n kube-system delete daemonset/kube-proxy configmap/kube-proxy serviceaccount/kube-proxy",
+			"helm install kube-proxy build/charts/kube-proxy -n kube-system --set apiServer=https://10.0.0.1:6443 --set config.detectLocal.clusterCIDRs={10.244.0.0/16}",
+		}},
+		{name: "chart, back", commands: []string{saveConfig, "helm uninstall kube-proxy -n kube-system", kubeadmsOwn}},
+	}
+	if err := w.compareWithPages(all); err != nil {
+		return nil, err
+	}
+	match, err := regexp.Compile(only)
+	if err != nil {
+		return nil, fmt.Errorf("-only: %w", err)
+	}
+	all = slices.DeleteFunc(all, func(s step) bool { return !match.MatchString(s.name) })
+	return append([]step{{name: "a cluster of two nodes by kubeadm", run: w.up}}, all...), nil
+}
+
+// compareWithPages returns an error for each command that no page has.
+func (w *world) compareWithPages(steps []step) error {
+	files, err := filepath.Glob(filepath.Join(w.repository, "docs", "*.md"))
+	var pages []byte
+	for _, file := range files {
+		text, err2 := os.ReadFile(file)
+		pages, err = append(pages, text...), errors.Join(err, err2)
+	}
+	for _, s := range steps {
+		for _, command := range s.commands {
+			command, _, _ = strings.Cut(strings.TrimPrefix(command, "until "), " | grep ")
+			if !strings.Contains(string(pages), strings.Replace(command, "overlays/iptables", "overlays/nftables", 1)) {
+				err = errors.Join(err, fmt.Errorf("docs has no command %q any more", command))
+			}
+		}
+	}
+	return err
+}
+
+// do runs the step while connections are made everywhere. The commands run on the first node, with the names of this cluster.
+func (s step) do(ctx context.Context, w *world) error {
+	if s.run != nil {
+		return s.run(ctx)
+	}
+	names := strings.NewReplacer("registry.example/kube-proxy:v0.1.0", ourImage, "10.0.0.1:6443", w.nodes[0].ipv4+":6443",
+		"{10.244.0.0/16}", "{10.244.0.0/16,fd00:10:244::/56}")
+	script := "cd " + w.path("docs") + "\npod=daemonset/kube-proxy\n" + names.Replace(strings.Join(s.commands, "\n")) + "\n" + rollout + " --timeout=4m"
+	return w.under(ctx, nil, func() error {
+		if _, err := output(w.nodes[0].command(ctx, "sh", "-exc", script)); err != nil {
+			return err
+		}
+		// Only ours has commands.
+		_, err := w.kubectl(ctx, "-n", "kube-system", "exec", "daemonset/kube-proxy", "--", "kube-proxy", "service", "list", "-A")
+		if (err == nil) != s.ours {
+			return errors.Join(errors.New("not the expected kube-proxy runs"), err)
+		}
+		return nil
+	})
+}
+
+// portForward opens the status page as docs/status-page.md says.
+func (w *world) portForward(ctx context.Context) error {
+	pods, err := w.pods(ctx, "kube-system", "k8s-app=kube-proxy")
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	if err := command(ctx, "kubectl", "-n", "kube-system", "port-forward", "pod/"+pods[0].name, "10249").Start(); err != nil {
+		return err
+	}
+	return eventually(ctx, func() error {
+		page, err := http.Get("http://localhost:10249/")
+		if err != nil {
+			return err
+		}
+		defer page.Body.Close()
+		text, err := io.ReadAll(page.Body)
+		if err == nil && !strings.Contains(string(text), "<title>") {
+			err = fmt.Errorf("the status page is %s: %s", page.Status, text)
+		}
+		return err
+	})
+}
+
+// reboot drains the second node, ends all that runs on it at once, and starts it again.
+func (w *world) reboot(ctx context.Context) error {
+	n := w.nodes[1]
+	err := w.under(ctx, n, func() error {
+		_, err := w.kubectl(ctx, "drain", n.name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=4m")
+		if err == nil {
+			err = n.crash(ctx)
+		}
+		if err == nil {
+			err = n.boot(ctx)
+		}
+		if err == nil {
+			err = w.route(ctx)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for _, args := range []string{"uncordon " + n.name, "rollout restart deployment/web", "rollout status deployment/web --timeout=4m"} {
+		if _, err := w.kubectl(ctx, strings.Fields(args)...); err != nil {
+			return err
+		}
+	}
+	return w.check(ctx)
+}
