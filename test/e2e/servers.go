@@ -121,11 +121,12 @@ func (s server) require(ctx context.Context, dir, version string) error {
 	if err := s.query(ctx, dir, &own, "mod", "edit", "-json", release.GoMod); err != nil {
 		return err
 	}
-	text := fmt.Sprintf("module servers\n\ngo 1.26.0\n\nrequire %s %s\n", s.module, version)
+	var text strings.Builder
+	fmt.Fprintf(&text, "module servers\n\ngo 1.26.0\n\nrequire %s %s\n", s.module, version)
 	for _, r := range own.Replace {
-		text += fmt.Sprintf("replace %[1]s => %[1]s v0.%[2]s\n", r.Old.Path, strings.TrimPrefix(version, "v1."))
+		fmt.Fprintf(&text, "replace %[1]s => %[1]s v0.%[2]s\n", r.Old.Path, strings.TrimPrefix(version, "v1."))
 	}
-	return os.WriteFile(filepath.Join(dir, "go.mod"), []byte(text), 0o600)
+	return os.WriteFile(filepath.Join(dir, "go.mod"), []byte(text.String()), 0o600)
 }
 
 // compile writes the program, of the module in a folder.
