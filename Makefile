@@ -50,7 +50,7 @@ BENCHMARKS   = $(call packages,^func Benchmark)
 FUZZ_TESTS   = $(call packages,^func Fuzz)
 DOCS_TESTS   = $(call packages,^func Test[A-Za-z]*Docs)
 
-.PHONY: help image image-packages release release-check build lint test nightly test-unit test-kernel test-modules cluster demo kernels kernels-quick bench bench-quick bench-once bench-compare peer fuzz mutants soak golden docs generate clean
+.PHONY: help image image-packages release release-check build lint test nightly test-unit test-kernel test-modules cluster servers demo kernels kernels-quick bench bench-quick bench-once bench-compare peer fuzz mutants soak golden docs generate clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -154,7 +154,7 @@ nightly: build ## what is too long for each change: emulated kernels, clusters, 
 	@build/need.sh $(LABORATORY) chromium
 	CI=true go test -count=1 -timeout 30m -run '$(NIGHTLY)' ./test/releases
 	cd test/browser && CI=true go test -count=1 -timeout 30m ./...
-	@$(MAKE) kernels cluster soak SOAK=30m
+	@$(MAKE) kernels cluster servers soak SOAK=30m
 	@$(MAKE) fuzz FUZZTIME=5m
 
 # With CI=true a test that lacks root or a tool fails instead of skipping: need.sh has just checked both.
@@ -170,6 +170,12 @@ cluster: build ## the tests of a cluster of three and of API server trouble, who
 	@build/need.sh go $(LABORATORY) runc
 	(cd test/cluster && CLUSTER=whole CI=true go test -count=1 -timeout 30m -v ./...)
 	(cd test/e2e && CLUSTER=whole CI=true go test -count=1 -timeout 30m -v -run '/API server trouble' ./...)
+
+servers: build ## the proxy with an API server of each supported release of Kubernetes; needs root, takes 6 minutes, the first time half an hour to compile them
+	@build/need.sh go $(LABORATORY)
+	@paths=$$(go run -C test/e2e ./apiservers); for path in $$paths; do \
+		echo "$$path"; (cd test/e2e && KUBE_APISERVER=$$path CI=true go test -count=1 -timeout 30m -run '^TestKernelProxyAndServer$$' .); \
+	done
 
 kernels: ## tests on emulated Linux 6.1, 6.12 and 5.10 with the tools of Debian; takes an hour or more (PEER=1: Kubernetes' own kube-proxy creates the rules to clean up)
 	@build/need.sh go qemu-system-x86_64 xz

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -45,6 +46,20 @@ func Peer(ctx context.Context) (string, error) { return peer.binary(ctx) }
 // Kubeadm returns the path of kubeadm, as [Peer] does.
 func Kubeadm(ctx context.Context) (string, error) { return kubeadm.binary(ctx) }
 
+// APIServers returns the paths of an API server of each supported release of Kubernetes, the newest last, as [Peer] does.
+func APIServers(ctx context.Context) ([]string, error) {
+	var paths []string
+	for _, version := range []string{"v1.34.2", "v1.35.4", "v1.36.3"} {
+		path, err := apiServer.release(ctx, version)
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, path)
+	}
+	newest, err := apiServer.binary(ctx)
+	return append(paths, newest), err
+}
+
 // binary returns the path of the server's program and builds it if that version is not cached.
 func (s server) binary(ctx context.Context) (string, error) {
 	if own := os.Getenv("KUBE_APISERVER"); own != "" && s.name == apiServer.name {
@@ -59,6 +74,52 @@ func (s server) binary(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return s.cached(version, func(half string) error { return s.compile(ctx, dir, version, half) })
+}
+
+// release is binary for a program of another release of Kubernetes than the pinned one, with the modules that it requires.
+func (s server) release(ctx context.Context, version string) (string, error) {
+	return s.cached(version, func(half string) error {
+		dir, err := os.MkdirTemp("", "kubernetes-"+version+"-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		if err := s.require(ctx, dir, version); err != nil {
+			return err
+		}
+		return s.compile(ctx, dir, version, half, "-mod=mod")
+	})
+}
+
+// require writes a go.mod that requires a release of Kubernetes. In its own, the modules that are published with it are folders.
+func (s server) require(ctx context.Context, dir, version string) error {
+	var release struct{ GoMod string }
+	if err := s.query(ctx, dir, &release, "mod", "download", "-json", s.module+"@"+version); err != nil {
+		return err
+	}
+	var own struct {
+		Replace []struct{ Old struct{ Path string } }
+	}
+	if err := s.query(ctx, dir, &own, "mod", "edit", "-json", release.GoMod); err != nil {
+		return err
+	}
+	text := fmt.Sprintf("module servers\n\ngo 1.26.0\n\nrequire %s %s\n", s.module, version)
+	for _, r := range own.Replace {
+		text += fmt.Sprintf("replace %[1]s => %[1]s v0.%[2]s\n", r.Old.Path, strings.TrimPrefix(version, "v1."))
+	}
+	return os.WriteFile(filepath.Join(dir, "go.mod"), []byte(text), 0o600)
+}
+
+// compile writes the program, of the module in a folder.
+func (s server) compile(ctx context.Context, dir, version, path string, flags ...string) error {
+	args := append([]string{"build", "-trimpath", "-ldflags", s.ldflags(version), "-o", path}, flags...)
+	_, err := s.golang(ctx, dir, append(args, s.main)...)
+	return err
+}
+
+// cached returns the path of the program of a version in the user's cache, and writes it if it is not there.
+func (s server) cached(version string, write func(path string) error) (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		return "", err
@@ -74,10 +135,19 @@ func (s server) binary(ctx context.Context) (string, error) {
 	// Build under another name and rename, so that an incomplete program is never used.
 	half := fmt.Sprintf("%s.%d", path, os.Getpid())
 	defer os.Remove(half)
-	if _, err := s.golang(ctx, dir, "build", "-trimpath", "-ldflags", s.ldflags(version), "-o", half, s.main); err != nil {
+	if err := write(half); err != nil {
 		return "", err
 	}
 	return path, os.Rename(half, path)
+}
+
+// query runs the go command in a folder, and reads the JSON that it prints.
+func (s server) query(ctx context.Context, dir string, into any, args ...string) error {
+	out, err := s.golang(ctx, dir, args...)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal([]byte(out), into)
 }
 
 // golang runs the go command in a folder.
