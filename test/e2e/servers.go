@@ -73,20 +73,6 @@ func APIServers(ctx context.Context) ([]string, error) {
 	return append(paths, newest), err
 }
 
-// APIServers returns the paths of an API server of each supported release of Kubernetes, the newest last, as [Peer] does.
-func APIServers(ctx context.Context) ([]string, error) {
-	var paths []string
-	for _, version := range []string{"v1.34.2", "v1.35.4", "v1.36.3"} {
-		path, err := apiServer.release(ctx, version)
-		if err != nil {
-			return nil, err
-		}
-		paths = append(paths, path)
-	}
-	newest, err := apiServer.binary(ctx)
-	return append(paths, newest), err
-}
-
 // binary returns the path of the server's program and builds it if that version is not cached.
 func (s server) binary(ctx context.Context) (string, error) {
 	if own := os.Getenv("KUBE_APISERVER"); own != "" && s.name == apiServer.name {

@@ -24,9 +24,8 @@ const bootScript = `set -eu
 for group in $CGROUPS; do
 	mkdir -p "$group/$NODE"
 	for dir in "$group" "$group/$NODE"; do
-		for file in cpuset.cpus cpuset.mems; do
-			if [ -e "$dir/$file" ]; then cat "$dir/../$file" >"$dir/$file"; fi
-		done
+		[ ! -e "$dir/cpuset.cpus" ] || cat "$dir/../cpuset.cpus" >"$dir/cpuset.cpus"
+		[ ! -e "$dir/cpuset.mems" ] || cat "$dir/../cpuset.mems" >"$dir/cpuset.mems"
 	done
 	echo $$ >"$group/$NODE/cgroup.procs"
 done
