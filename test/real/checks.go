@@ -150,7 +150,7 @@ func (w *world) checkOnce(ctx context.Context) (checks int, err error) {
 		}
 		errs = append(errs, err)
 		for url, answers := range want {
-			if got[url] != answers && !(answers == "any" && slices.Contains(everywhere, got[url])) {
+			if got[url] != answers && (answers != "any" || !slices.Contains(everywhere, got[url])) {
 				errs = append(errs, fmt.Errorf("%s to %s: %q, want %q", p.name, url, got[url], answers))
 			}
 		}

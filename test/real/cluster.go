@@ -133,7 +133,7 @@ func (w *world) route(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		for _, r := range strings.Fields(ranges) {
+		for r := range strings.FieldsSeq(ranges) {
 			via := n.ipv4
 			if strings.Contains(r, ":") {
 				via = n.ipv6

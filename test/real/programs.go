@@ -92,7 +92,7 @@ func (w *world) references(ctx context.Context) (map[string]string, error) {
 		return nil, err
 	}
 	all := map[string]string{}
-	for _, ref := range strings.Fields(list) {
+	for ref := range strings.FieldsSeq(list) {
 		program, _, _ := strings.Cut(path.Base(ref), ":")
 		all[program] = ref
 	}
