@@ -16,20 +16,12 @@ import (
 	"strings"
 )
 
-//go:embed node.sh
-var nodeScript string
-
-// bootScript joins the node's control groups, which become the roots of its namespace of them, and runs its argument in new namespaces.
-const bootScript = `set -eu
-for group in $CGROUPS; do
-	mkdir -p "$group/$NODE"
-	for dir in "$group" "$group/$NODE"; do
-		[ ! -e "$dir/cpuset.cpus" ] || cat "$dir/../cpuset.cpus" >"$dir/cpuset.cpus"
-		[ ! -e "$dir/cpuset.mems" ] || cat "$dir/../cpuset.mems" >"$dir/cpuset.mems"
-	done
-	echo $$ >"$group/$NODE/cgroup.procs"
-done
-exec unshare --net --mount --pid --uts --ipc --cgroup --fork --kill-child sh -c "$1"`
+var (
+	//go:embed boot.sh
+	bootScript string
+	//go:embed node.sh
+	nodeScript string
+)
 
 // node is a machine of the cluster: a process with its children in namespaces of their own, and a folder with what they write.
 type node struct {
