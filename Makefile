@@ -172,7 +172,7 @@ cluster: build ## the tests of a cluster of three and of API server trouble, who
 	(cd test/e2e && CLUSTER=whole CI=true go test -count=1 -timeout 30m -v -run '/API server trouble' ./...)
 
 real: IMAGE = localhost/kube-proxy:latest
-real: image ## a real cluster of two nodes by kubeadm, with the image installed by the documented ways; needs root, takes 15 minutes (ONLY=chart: these steps)
+real: image ## a real cluster of two nodes by kubeadm, with the image installed by the documented ways; needs root, takes 7 minutes, 10 more the first time (ONLY=chart: these steps)
 	@build/need.sh go namespaces ip runc
 	@go run -C test/real . -repository $(CURDIR) -only '$(ONLY)'
 
