@@ -80,7 +80,10 @@ func (of trouble) run(t *testing.T, lasts time.Duration) {
 	r, probes := newTrial(t)
 	r.dual = true
 	r.write(0, r.pods)
-	fault, lock := filepath.Join(t.TempDir(), "fault"), filepath.Join(t.TempDir(), "xtables.lock")
+	fault := filepath.Join(t.TempDir(), "fault")
+	// In no folder of the test's own: a program that outlives the proxy by a moment may create it again.
+	lock := filepath.Join(os.TempDir(), strings.NewReplacer("/", "-", " ", "-").Replace(t.Name())+".lock")
+	t.Cleanup(func() { os.Remove(lock) })
 	script := map[string]string{}
 	for suffix, text := range of.script {
 		script[suffix] = strings.ReplaceAll(text, "FAULT", fault)
