@@ -23,8 +23,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/userfile"
 )
 
-// pollPeriod is the time between two looks at the file; with one each second, an idle proxy used twice as much processor time. A new
-// content is used when two of them find it, because an editor writes in several steps.
+// pollPeriod is the time between two looks at the file; one each second wakes an idle process some ten times a second. A new content
+// is used when two of them find it, because an editor writes in several steps.
 const pollPeriod = 5 * time.Second
 
 // ErrChanged ends a watch after a change in place.
