@@ -120,7 +120,8 @@ func found() []scenario {
 			names: []string{"port 30080/TCP is the node port of default/web:http", "nodePortAddresses"}},
 		{name: "another proxy runs", objects: web("", there), breaks: "timeout 10 $PROXY --manifests $DIR/objects --proxy-mode iptables --hostname-override node1 --metrics-bind-address 127.0.0.1:10250 --healthz-bind-address 127.0.0.1:10257 > /dev/null 2>&1 & sleep 1",
 			command: "check --proxy-mode nftables --skip api,kernel,tools,firewall,settings", names: []string{"several kube-proxies run: processes", "Stop all but one"}},
-		{name: "rules of an earlier proxy come back", objects: web("", there), breaks: "iptables -t nat -N KUBE-SERVICES; iptables -t nat -N KUBE-SVC-0123456789ABCDEF",
+		{name: "rules of an earlier proxy come back", objects: web("", there), // Again and again, because the proxy removes those that it finds when it starts.
+			breaks:  "(for i in $(seq 40); do for chain in KUBE-SERVICES KUBE-SVC-0123456789ABCDEF; do iptables -w -t nat -N $chain || true; done; sleep 0.1; done) > /dev/null 2>&1 &",
 			command: "check --proxy-mode nftables --skip api,kernel,tools,firewall,settings", names: []string{"rules of mode iptables are present beside those of mode nftables"}},
 		{name: "two Services claim an external IP", objects: web(`, externalIPs: ["192.0.2.55"]`, there) + service("default/also", `clusterIP: 10.96.0.11, ports: [{name: http, port: 80}], externalIPs: ["192.0.2.55"]`, there),
 			flags: "--feature-gates AllowServiceExternalIPs=true", command: "explain --from external --to 192.0.2.55:80",
