@@ -69,6 +69,9 @@ func (f *Fake) Again() (nft.Table, error) { return f.Beside(f), nil }
 // Close is part of [nft.Table]. Dump still works.
 func (f *Fake) Close() error { return f.Table.Close() }
 
+// Generation returns the number of transactions in the network namespace.
+func (f *Fake) Generation() (nf.Generation, error) { return nf.New(f.Socket).Generation() }
+
 // LimitSend makes a Commit of more than so many bytes fail from now on, and limits batches that are made later.
 func (f *Fake) LimitSend(size int) { _ = f.Socket.LimitSend(size) }
 
