@@ -123,6 +123,9 @@ func (f *Fake) Watch() *nf.Watch {
 // Lose makes all watches lose what they have not taken.
 func (f *Fake) Lose() { f.kernel.Lose() }
 
+// Late makes the notifications of the next transaction late: see [nftest.Kernel.Late].
+func (f *Fake) Late() { f.kernel.Late() }
+
 // Count adds to an element's counter, as packets do. It panics if the element does not exist or has no counter.
 func (f *Fake) Count(set string, key []byte, packets, octets uint64) {
 	f.kernel.Count(f.name, set, key, packets, octets)
