@@ -387,7 +387,7 @@ func (b *bench) restartUnchanged() error {
 	if err := b.process.stop(); err != nil {
 		return err
 	}
-	generation, err := b.table.Generation(ctx)
+	generation, err := b.kernel.Generation()
 	if err != nil {
 		return err
 	}
@@ -407,7 +407,7 @@ func (b *bench) restartUnchanged() error {
 	if err != nil {
 		return err
 	}
-	now, err := b.table.Generation(ctx)
+	now, err := b.kernel.Generation()
 	if err != nil {
 		return err
 	}

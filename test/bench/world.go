@@ -10,11 +10,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/test/bench/synthetic"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
-
-	"sigs.k8s.io/knftables"
 )
 
 // nodeName is the proxy's node name.
@@ -32,7 +30,7 @@ type world struct {
 	answers *netns.Server
 	url     string
 	folder  string
-	table   nft.Table // of the node, to count the transactions of all processes
+	kernel  *nf.Conn // of the node, to count the transactions of all processes
 }
 
 // api is the API server; the name avoids a conflict with the server of a pod.
@@ -80,7 +78,7 @@ func newWorld(size synthetic.Size) (w *world, err error) {
 		return w, err
 	}
 	err = w.node.Do(func() (err error) {
-		w.table, err = nft.Open(knftables.IPv4Family, "kube-proxy")
+		w.kernel, err = nf.Open()
 		return err
 	})
 	return w, err
@@ -105,8 +103,8 @@ func routeAll(node, pod *netns.Host) error {
 // close removes everything. It may be called after a failed newWorld.
 func (w *world) close() error {
 	var errs []error
-	if w.table != nil {
-		errs = append(errs, w.table.Close())
+	if w.kernel != nil {
+		errs = append(errs, w.kernel.Close())
 	}
 	if w.lab != nil {
 		errs = append(errs, w.lab.Close()) // stops the proxy first, which would otherwise log that the API server is gone

@@ -177,13 +177,6 @@ func (t *table) dump(ctx context.Context, all iter.Seq2[nft.Element, error]) ite
 	}
 }
 
-func (t *table) Generation(ctx context.Context) (nft.Generation, error) {
-	if err := t.fails(ctx); err != nil {
-		return 0, err
-	}
-	return t.Table.Generation(ctx)
-}
-
 // tables is an ipt.Tables whose operations fail.
 type tables struct {
 	ipt.Tables

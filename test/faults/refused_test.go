@@ -1,17 +1,23 @@
 package faults
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/quarantine"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
@@ -210,5 +216,34 @@ func TestMisleadingLines(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// flushed is a table that another program deletes before the first elements are written.
+type flushed struct {
+	*nfttest.Fake
+	once sync.Once
+}
+
+func (f *flushed) Commit(ctx context.Context, b *nft.Batch) (err error) {
+	f.once.Do(func() { err = f.External().FlushRuleset() })
+	if err != nil {
+		return err
+	}
+	return f.Fake.Commit(ctx, b)
+}
+
+// TestFlushedAmidFirstSync has another program delete the table in the middle of the first Sync, which the kernel refuses for that reason:
+// the only Service is not at fault.
+func TestFlushedAmidFirstSync(t *testing.T) {
+	m, c := newNFT(), clusters.NewSized(1, 1)
+	watch := m[0].Watch()
+	t.Cleanup(func() { _ = watch.Close() })
+	b := quarantine.New(nftables.New(nftables.Options{Mark: mark}, watch, &flushed{Fake: m[0]}))
+	if result := program(t, b, c.Plan()); len(result.Refused) > 0 || result.Failed != 1 {
+		t.Errorf("quarantined %v, %d failed attempts", result.Refused, result.Failed)
+	}
+	if all, _ := served(m, 0); all != 1 {
+		t.Errorf("%d endpoints are served", all)
 	}
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace/tracetest"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata")
@@ -198,40 +197,55 @@ func ways() map[string]*way {
 	}
 }
 
+// tracer is a trace.Tracer of events that a test adds, and fails if it has an error.
+type tracer struct {
+	events       []trace.Event
+	descriptions map[string]trace.Description
+	lost         bool
+	err          error
+}
+
+func (s *step) rule() string { return fmt.Sprint(s.Family, s.Table, s.Chain, s.Handle) }
+
+// Next is part of [trace.Tracer].
+func (s *tracer) Next(ctx context.Context) (events []trace.Event, lost bool, _ error) {
+	if s.err == nil && !s.lost && len(s.events) == 0 {
+		<-ctx.Done()
+	}
+	events, lost, s.events, s.lost = s.events, s.lost, nil, false
+	return events, lost, s.err
+}
+
+// Describe is part of [trace.Tracer].
+func (s *tracer) Describe(e trace.Event) (trace.Description, error) {
+	return s.descriptions[(&step{Event: e}).rule()], nil
+}
+
+// Close is part of [trace.Tracer].
+func (s *tracer) Close() error { return nil }
+
 // follow traces what send sends.
-func follow(t *testing.T, count int, send func(kernel *tracetest.Fake)) (shown []*v1alpha1.PacketTrace, r Result, err error) {
+func follow(t *testing.T, count int, send func(kernel *tracer)) (shown []*v1alpha1.PacketTrace, r Result, err error) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		var kernel tracetest.Fake
-		tracer, failed := kernel.Open(t.Context(), trace.Filter{From: netip.MustParsePrefix("0.0.0.0/0"), PerSecond: PerSecond})
-		if failed != nil {
-			t.Fatal(failed)
-		}
-		send(&kernel)
+		kernel := &tracer{descriptions: map[string]trace.Description{}}
+		send(kernel)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		all := Trace{Tracer: tracer, Names: NewNames(nodePorts(), services()...), Count: count, Show: func(p *v1alpha1.PacketTrace) error {
+		all := Trace{Tracer: kernel, Names: NewNames(nodePorts(), services()...), Count: count, Show: func(p *v1alpha1.PacketTrace) error {
 			shown = append(shown, p)
 			return nil
 		}}
 		r, err = all.Follow(ctx)
-		if err := tracer.Close(); err != nil || kernel.Running() {
-			t.Errorf("after Close: %v", err)
-		}
 	})
 	return shown, r, err
 }
 
 // send sends a packet.
-func (w *way) send(t *testing.T, kernel *tracetest.Fake) {
-	t.Helper()
-	var events []trace.Event
+func (w *way) send(kernel *tracer) {
 	for _, s := range w.steps {
-		kernel.Declare(s.Event, s.Description)
-		events = append(events, s.Event)
-	}
-	if traced, err := kernel.Send(events...); err != nil || !traced {
-		t.Fatalf("traced: %v, %v", traced, err)
+		kernel.descriptions[s.rule()] = s.Description
+		kernel.events = append(kernel.events, s.Event)
 	}
 }
 
@@ -239,7 +253,7 @@ func (w *way) send(t *testing.T, kernel *tracetest.Fake) {
 func TestGoldenReports(t *testing.T) {
 	for name, way := range ways() {
 		t.Run(name, func(t *testing.T) {
-			shown, r, err := follow(t, 10, func(kernel *tracetest.Fake) { way.send(t, kernel) })
+			shown, r, err := follow(t, 10, way.send)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -271,23 +285,23 @@ func TestGoldenReports(t *testing.T) {
 
 // TestFollow counts packets, and ends when there are enough, when the kernel fails and when printing does.
 func TestFollow(t *testing.T) {
-	many := func(kernel *tracetest.Fake, n int) {
+	many := func(kernel *tracer, n int) {
 		for i := range n {
-			from(uint32(i), protoTCP, fmt.Sprintf("10.244.1.3:%d", 1000+i), web, "cbr0").ends(trace.AfterPrerouting).send(t, kernel)
+			from(uint32(i), protoTCP, fmt.Sprintf("10.244.1.3:%d", 1000+i), web, "cbr0").ends(trace.AfterPrerouting).send(kernel)
 		}
 	}
-	if shown, r, err := follow(t, 3, func(kernel *tracetest.Fake) { many(kernel, 5) }); err != nil || len(shown) != 3 || r != (Result{Packets: 3, Refused: 3}) {
+	if shown, r, err := follow(t, 3, func(kernel *tracer) { many(kernel, 5) }); err != nil || len(shown) != 3 || r != (Result{Packets: 3, Refused: 3}) {
 		t.Errorf("3 of 5 packets: %d, %+v, %v", len(shown), r, err)
 	}
-	shown, r, err := follow(t, 1000, func(kernel *tracetest.Fake) { many(kernel, 600) })
+	shown, r, err := follow(t, 1000, func(kernel *tracer) { many(kernel, 500); kernel.lost = true })
 	if err != nil || !r.Lost || len(shown) != 500 || shown[0].Verdict != "Incomplete" {
 		t.Errorf("more packets than can be received: %d, lost %v, %v", len(shown), r.Lost, err)
 	}
 	broken := errors.New("out of memory")
-	if _, _, err := follow(t, 3, func(kernel *tracetest.Fake) { kernel.Break(broken) }); !errors.Is(err, broken) {
+	if _, _, err := follow(t, 3, func(kernel *tracer) { kernel.err = broken }); !errors.Is(err, broken) {
 		t.Errorf("the kernel fails: %v", err)
 	}
-	if shown, r, err := follow(t, 3, func(*tracetest.Fake) {}); err != nil || len(shown) != 0 || r != (Result{}) {
+	if shown, r, err := follow(t, 3, func(*tracer) {}); err != nil || len(shown) != 0 || r != (Result{}) {
 		t.Errorf("no packets: %d, %+v, %v", len(shown), r, err)
 	}
 	other := from(1, protoTCP, pod, web, "cbr0")

@@ -17,7 +17,7 @@ import (
 )
 
 // everyKernel runs a test on the kernel's tables of each variant and family.
-func everyKernel(t *testing.T, test func(t *testing.T, tables ipt.Tables)) {
+func everyKernel(t *testing.T, test func(t *testing.T, tables ipt.Restorer)) {
 	for _, variant := range []ipt.Variant{ipt.NFT, ipt.Legacy} {
 		for _, family := range []ipt.Family{ipt.IPv4, ipt.IPv6} {
 			t.Run(fmt.Sprint(variant, family), func(t *testing.T) { test(t, ipt.OpenKernel(t, family, variant)) })
@@ -61,16 +61,16 @@ var conformance = []struct {
 // TestKernelConformance applies the same inputs to the kernel's tables and to a Fake: both must accept and refuse the same, and
 // save the same. With longer names of chains, the inputs are written without iptables-restore where that is possible.
 func TestKernelConformance(t *testing.T) {
-	everyKernel(t, func(t *testing.T, tables ipt.Tables) { conforms(t, tables, "${2}") })
+	everyKernel(t, func(t *testing.T, tables ipt.Restorer) { conforms(t, tables, "${2}") })
 }
 
 func TestKernelConformanceLongNames(t *testing.T) {
-	everyKernel(t, func(t *testing.T, tables ipt.Tables) { conforms(t, tables, "KUBE-${2}") })
+	everyKernel(t, func(t *testing.T, tables ipt.Restorer) { conforms(t, tables, "KUBE-${2}") })
 }
 
 var shortNames = regexp.MustCompile(`(?m)([: ])([A-E])( |$)`)
 
-func conforms(t *testing.T, tables ipt.Tables, names string) {
+func conforms(t *testing.T, tables ipt.Restorer, names string) {
 	t.Helper()
 	fake := ipttest.New(tables.Family(), tables.Features().Variant)
 	for _, step := range conformance {
@@ -78,7 +78,7 @@ func conforms(t *testing.T, tables ipt.Tables, names string) {
 		if tables.Family() == ipt.IPv6 {
 			step.input = ipt.In6(step.input)
 		}
-		for name, door := range map[string]ipt.Tables{"kernel": tables, "fake": fake} {
+		for name, door := range map[string]ipt.Restorer{"kernel": tables, "fake": fake} {
 			err := door.Restore(context.Background(), step.input)
 			var refused *ipt.RestoreError
 			if (err != nil) != step.refused || err != nil && !errors.As(err, &refused) {
@@ -94,7 +94,7 @@ func conforms(t *testing.T, tables ipt.Tables, names string) {
 }
 
 // saved returns a table without comments and chains' counters.
-func saved(t *testing.T, tables ipt.Tables, table string) string {
+func saved(t *testing.T, tables ipt.Restorer, table string) string {
 	t.Helper()
 	text, err := tables.Save(context.Background(), table)
 	if err != nil {
@@ -121,8 +121,8 @@ func saved(t *testing.T, tables ipt.Tables, table string) string {
 func TestKernelSingleRules(t *testing.T) {
 	const toMine = `-m comment --comment "to mine" -j KUBE-MINE`
 	mine, returns, accepts := ipt.Rule{Matches: []ipt.Match{ipt.Comment("to mine")}, Target: ipt.Jump("KUBE-MINE")}, ipt.Rule{Target: ipt.Return}, ipt.Rule{Target: ipt.Accept}
-	everyKernel(t, func(t *testing.T, tables ipt.Tables) {
-		for name, door := range map[string]ipt.Tables{"kernel": tables, "fake": ipttest.New(tables.Family(), tables.Features().Variant)} {
+	everyKernel(t, func(t *testing.T, tables ipt.Restorer) {
+		for name, door := range map[string]ipt.Restorer{"kernel": tables, "fake": ipttest.New(tables.Family(), tables.Features().Variant)} {
 			steps := []error{
 				door.Restore(context.Background(), "*nat\n:KUBE-MINE - [0:0]\nCOMMIT\n"),
 				door.Insert(t.Context(), "nat", ipt.ChainRule{Chain: "PREROUTING", Rule: mine}, ipt.ChainRule{Chain: "OUTPUT", Rule: mine}),
@@ -157,7 +157,7 @@ func TestKernelSingleRules(t *testing.T) {
 }
 
 // ruleCounts returns how many rules chains of a table have, and skips the test of tables that cannot be compared.
-func ruleCounts(t *testing.T, tables ipt.Tables, table string, chains ...string) map[string]int {
+func ruleCounts(t *testing.T, tables ipt.Restorer, table string, chains ...string) map[string]int {
 	t.Helper()
 	compared, err := tables.Compare(t.Context(), table, func(string) ([]ipt.Rule, bool) { return nil, false }, chains...)
 	if errors.Is(err, errors.ErrUnsupported) {
@@ -178,7 +178,7 @@ func ruleCounts(t *testing.T, tables ipt.Tables, table string, chains ...string)
 
 // TestKernelNewChain reads one table, which lists the chains of all, and creates a chain in another: it is found.
 func TestKernelNewChain(t *testing.T) {
-	everyKernel(t, func(t *testing.T, tables ipt.Tables) {
+	everyKernel(t, func(t *testing.T, tables ipt.Restorer) {
 		for _, created := range []string{"A", "B"} {
 			ruleCounts(t, tables, "filter")
 			if err := tables.Restore(t.Context(), "*nat\n:"+created+" - [0:0]\nCOMMIT\n"); err != nil {
@@ -195,10 +195,10 @@ func TestKernelNewChain(t *testing.T) {
 // TestKernelPackets sends packets and reads the rules' counters: of a user chain, a built-in chain, a missing chain, a missing
 // table, and a rewritten chain.
 func TestKernelPackets(t *testing.T) {
-	everyKernel(t, func(t *testing.T, tables ipt.Tables) {
+	everyKernel(t, func(t *testing.T, tables ipt.Restorer) {
 		fake := ipttest.New(tables.Family(), tables.Features().Variant)
 		const past, counted = 3, "-p udp -m udp --dport 9"
-		for _, door := range []ipt.Tables{tables, fake} {
+		for _, door := range []ipt.Restorer{tables, fake} {
 			want := func(table, chain string, want ...uint64) {
 				t.Helper()
 				if packets, err := door.Packets(t.Context(), table, chain); err != nil || !slices.Equal(packets[chain], want) {

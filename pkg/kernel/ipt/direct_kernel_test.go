@@ -79,7 +79,7 @@ func expressionsOf(t *testing.T, family Family, table, chain string) (all [][]by
 // kernelDirect opens tables and the direct way to write them.
 func kernelDirect(t *testing.T, family Family) (*kernelTables, *direct) {
 	t.Helper()
-	tables := openKernel(t, family, NFT).(*kernelTables)
+	tables := openKernel(t, family, NFT)
 	for _, table := range []string{"filter", "nat"} { // which iptables creates
 		if _, err := tables.run(t.Context(), "*"+table+"\n:KUBE-B - [0:0]\nCOMMIT\n", tables.programs.restore, "--noflush"); err != nil {
 			t.Fatal(err)
@@ -109,7 +109,7 @@ func TestKernelEncodesAsIptables(t *testing.T) {
 func encodedAsIptables(t *testing.T, tables *kernelTables, direct *direct, table, text string) {
 	t.Helper()
 	input := "*" + table + "\n:KUBE-PROGRAM - [0:0]\n-A KUBE-PROGRAM " + text + "\nCOMMIT\n"
-	if err := tables.Restore(t.Context(), input); err != nil {
+	if err := tables.restore(t.Context(), input); err != nil {
 		t.Error(text, err)
 		return
 	}
@@ -191,7 +191,7 @@ func TestKernelCompare(t *testing.T) {
 				input += "[7:700] -A KUBE-A " + text + "\n"
 				rules = append(rules, rule(t, text))
 			}
-			if err := tables.Restore(t.Context(), input+"COMMIT\n"); err != nil {
+			if err := tables.restore(t.Context(), input+"COMMIT\n"); err != nil {
 				t.Fatal(err)
 			}
 			compare := func(what string, want bool, expected ...Rule) {

@@ -13,7 +13,7 @@ func TestEmptyChainsOfFake(t *testing.T) {
 	emptyChains(t, ipttest.New(ipt.IPv4, ipt.NFT))
 }
 
-func emptyChains(t *testing.T, tables ipt.Tables) {
+func emptyChains(t *testing.T, tables ipt.Restorer) {
 	for _, input := range []string{"*filter\n:A - [0:0]\n:B - [0:0]\n-A B -j RETURN\nCOMMIT\n", "*filter\n:FORWARD DROP [0:0]\nCOMMIT\n"} {
 		if err := tables.Restore(t.Context(), input); err != nil {
 			t.Fatal(err)

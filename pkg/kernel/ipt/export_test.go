@@ -1,5 +1,7 @@
 package ipt
 
+import "context"
+
 // Encodable are lines with a table and a rule of IPv4 that the encoder knows.
 var Encodable = encodable
 
@@ -13,6 +15,15 @@ func RuleOf(text string) (r Rule, ok bool) { return ruleOf(text) }
 func Encodes(family Family, r Rule) bool {
 	_, _, ok := (&encoder{family: family}).rule(nil, r)
 	return ok
+}
+
+// Restore makes the kernel's tables do what the fake's method Restore does.
+func (t *kernelTables) Restore(ctx context.Context, input string) error { return t.restore(ctx, input) }
+
+// Restorer is the kernel's tables or the fake's.
+type Restorer interface {
+	Tables
+	Restore(ctx context.Context, input string) error
 }
 
 // What the tests of this package and of its fake share.

@@ -45,7 +45,6 @@ func TestKernelHungPrograms(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = tables.Close() })
 			calls := map[string]func(context.Context) error{
-				"Restore": func(ctx context.Context) error { return tables.Restore(ctx, "*nat\n:MINE - [0:0]\nCOMMIT\n") },
 				"Write": func(ctx context.Context) error {
 					return tables.Write(ctx, &Transaction{Table: "nat", Chains: []Chain{{"KUBE-A", []Rule{Listed("-j RETURN")}}}})
 				},

@@ -90,11 +90,11 @@ func (t *kernelTables) Write(ctx context.Context, transaction *Transaction) erro
 		}
 	}
 	// The program writes what cannot be written directly, and words the error of what is refused.
-	return t.Restore(ctx, transaction.Text())
+	return t.restore(ctx, transaction.Text())
 }
 
-// Restore is part of [Tables].
-func (t *kernelTables) Restore(ctx context.Context, input string) error {
+// restore does what iptables-restore --noflush --counters does with an input.
+func (t *kernelTables) restore(ctx context.Context, input string) error {
 	_, err := t.run(ctx, input, t.programs.restore, "--noflush", "--counters", "--wait", strconv.Itoa(LockWait))
 	return err
 }

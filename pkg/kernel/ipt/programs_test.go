@@ -40,20 +40,20 @@ func TestNoPrograms(t *testing.T) {
 	script(t, dir+"/iptables-restore", "echo the disk is on fire >&2", "exit 3")
 	door := &kernelTables{family: IPv4, programs: programs{restore: dir + "/iptables-restore"}}
 	var refused *RestoreError
-	if err := door.Restore(context.Background(), "*nat\nCOMMIT\n"); !errors.As(err, &refused) || !strings.Contains(err.Error(), "the disk is on fire") {
+	if err := door.restore(context.Background(), "*nat\nCOMMIT\n"); !errors.As(err, &refused) || !strings.Contains(err.Error(), "the disk is on fire") {
 		t.Errorf("a program that fails: %v", err)
 	}
 	script(t, dir+"/iptables-restore", "/bin/sleep 8 &")
-	err := door.Restore(context.Background(), "*nat\nCOMMIT\n")
+	err := door.restore(context.Background(), "*nat\nCOMMIT\n")
 	if !errors.Is(err, exec.ErrWaitDelay) || errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), "its output is still open") {
 		t.Errorf("a program that leaves another one behind: %v", err)
 	}
 	door.programs.restore = dir + "/iptables-save/gone"
-	if err := door.Restore(context.Background(), "*nat\nCOMMIT\n"); err == nil || errors.Is(err, ErrMissing) {
+	if err := door.restore(context.Background(), "*nat\nCOMMIT\n"); err == nil || errors.Is(err, ErrMissing) {
 		t.Errorf("a program that cannot be started: %v", err)
 	}
 	door.programs.restore = dir + "/gone"
-	if err := door.Restore(context.Background(), "*nat\nCOMMIT\n"); !errors.Is(err, ErrMissing) {
+	if err := door.restore(context.Background(), "*nat\nCOMMIT\n"); !errors.Is(err, ErrMissing) {
 		t.Errorf("a program that is gone: %v", err)
 	}
 }
@@ -77,11 +77,11 @@ func TestLockMessages(t *testing.T) {
 	tables := &kernelTables{family: IPv4, programs: programs{restore: path}}
 	const holds = "echo Another app is currently holding the xtables lock >&2"
 	script(t, path, holds, "exit 4")
-	if err := tables.Restore(t.Context(), "*nat\nCOMMIT\n"); !errors.Is(err, ErrLocked) {
+	if err := tables.restore(t.Context(), "*nat\nCOMMIT\n"); !errors.Is(err, ErrLocked) {
 		t.Errorf("a program that gave up: %v", err)
 	}
 	script(t, path, holds, "echo iptables-restore: line 2 failed >&2", "exit 1")
-	err := tables.Restore(t.Context(), "*nat\n-A KUBE-A -j KUBE-B\nCOMMIT\n")
+	err := tables.restore(t.Context(), "*nat\n-A KUBE-A -j KUBE-B\nCOMMIT\n")
 	if refused, ok := errors.AsType[*RestoreError](err); !ok || refused.Line != 2 {
 		t.Errorf("a program that waited for the lock, and whose input was refused: %v", err)
 	}

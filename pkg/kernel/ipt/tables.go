@@ -62,8 +62,6 @@ type Tables interface {
 	// than what can be sent at once outside of the initial user namespace, which half of them may not be. In the nft variant of
 	// iptables 1.8.9 and later it runs iptables-restore only if the kernel refuses them, or if rules were listed.
 	Write(ctx context.Context, t *Transaction) error
-	// Restore does what iptables-restore --noflush --counters does with an input, by that program.
-	Restore(ctx context.Context, input string) error
 	// Save returns a table as iptables-save -c prints it, and "" if there is no such table.
 	Save(ctx context.Context, table string) (string, error)
 

@@ -37,20 +37,6 @@ func (t *Table) query(command int, name string) Query {
 
 func (t *Table) wrap(op string, err error) error { return Wrap(op, t.family, t.name, err) }
 
-// Generation reads the number that the kernel increments with each transaction of any process in this network namespace. It does not
-// say whose they were: the process that the kernel names with it is the reader.
-func (t *Table) Generation(ctx context.Context) (Generation, error) {
-	var g Generation
-	_, err := t.Do(ctx, func() (err error) {
-		g, err = t.Conn.Generation()
-		return err
-	})
-	if err != nil {
-		return 0, t.wrap("read the generation", err)
-	}
-	return g, nil
-}
-
 // consistent returns the result of read, which it calls until no transaction comes in between.
 func consistent[T any](ctx context.Context, t *Table, op string, read func() (T, error)) (T, error) {
 	var found T

@@ -246,7 +246,7 @@ func BenchmarkChain(b *testing.B) {
 // BenchmarkRead measures reads.
 func BenchmarkRead(b *testing.B) {
 	b.Run("generation", func(b *testing.B) {
-		benchCall(b, func(table *nft.KernelTable) error { _, err := table.Generation(b.Context()); return err })
+		benchCall(b, func(table *nft.KernelTable) error { _, err := table.Generation(); return err })
 	})
 	b.Run("objects", func(b *testing.B) {
 		benchCall(b, func(table *nft.KernelTable) error { _, err := table.Objects(b.Context()); return err })

@@ -103,7 +103,7 @@ func TestFakeDump(t *testing.T) {
 func TestFakeIsAtomic(t *testing.T) {
 	fake := loadedFake(t)
 	before := fake.Dump()
-	generation, _ := fake.Generation(t.Context())
+	generation, _ := fake.Generation()
 	for _, s := range []step{
 		batch(func(b *nft.Batch) {
 			b.AddChain("new", "")
@@ -131,7 +131,7 @@ func TestFakeIsAtomic(t *testing.T) {
 			t.Error(diff)
 		}
 	}
-	if after, _ := fake.Generation(t.Context()); after != generation {
+	if after, _ := fake.Generation(); after != generation {
 		t.Errorf("the generation went from %d to %d", generation, after)
 	}
 	// Use counts are right: one element uses the chain.
@@ -191,13 +191,13 @@ func TestFakeExternal(t *testing.T) {
 			fake := loadedFake(t)
 			fake.FailRandomly(1, 1) // external writes do not fail
 			ctx := context.Background()
-			g1, _ := fake.Generation(ctx)
+			g1, _ := fake.Generation()
 			p1, _, _ := fake.Fingerprint(ctx, "")
 			d1 := fake.Dump()
 			if err := c.do(fake.External()); err != nil {
 				t.Fatal(err)
 			}
-			g2, _ := fake.Generation(ctx)
+			g2, _ := fake.Generation()
 			p2, _, _ := fake.Fingerprint(ctx, "")
 			if g2.Since(g1) != 1 {
 				t.Errorf("the generation moved by %d", g2.Since(g1))

@@ -26,13 +26,12 @@ type Table interface {
 	// Run makes the change with nft, all or nothing. The error wraps the kernel's number: errors.Is(err, unix.ENOENT).
 	Run(ctx context.Context, tx *Transaction) error
 
-	// Objects, Fingerprint, Elements, Find, Counters and Generation are those of [nf.Table].
+	// Objects, Fingerprint, Elements, Find and Counters are those of [nf.Table].
 	Objects(ctx context.Context) (Objects, error)
 	Fingerprint(ctx context.Context, except string) (digest string, objects map[string]string, err error)
 	Elements(ctx context.Context, set string) iter.Seq2[Element, error]
 	Find(ctx context.Context, set string, keys iter.Seq[[]byte]) iter.Seq2[Element, error]
 	Counters(ctx context.Context) ([]Counter, error)
-	Generation(ctx context.Context) (Generation, error)
 
 	// Rules lists the rules of each chain, as nft writes them, which differs a little between its versions. It needs nft and a
 	// caller in the same network namespace, as Run does. The error is ENOENT if there is no table.
@@ -67,8 +66,6 @@ type (
 	Set = nf.Set
 	// Counter is a named counter of a table.
 	Counter = nf.Counter
-	// Generation is the number of transactions in a network namespace.
-	Generation = nf.Generation
 )
 
 // MaxCounters returns how many counters fit into some bytes of memory: each has, for each processor that the machine may have, struct

@@ -26,10 +26,10 @@ type search struct {
 
 // run fails if no port is to blame.
 func (s *search) run(ctx context.Context) {
-	refused := s.refused()
-	if refused != nil && !s.result.Read { // others may have modified the rules: the next attempt reads them
-		refused = s.try(ctx)
+	if s.refused() == nil {
+		return
 	}
+	refused := s.try(ctx) // others may have modified the rules, before or meanwhile: it reads them
 	if refused == nil {
 		return
 	}

@@ -71,7 +71,7 @@ func TestKernelOldTools(t *testing.T) {
 				if family == ipt.IPv6 {
 					bits = "::5/::f"
 				}
-				err = tables.Restore(t.Context(), "*nat\n:TEST - [0:0]\n-A TEST -d "+bits+" -j RETURN\nCOMMIT\n")
+				err = tables.Write(t.Context(), &ipt.Transaction{Table: "nat", Chains: []ipt.Chain{{Name: "TEST", Rules: []ipt.Rule{ipt.Listed("-d " + bits + " -j RETURN")}}}})
 				if works := err == nil; works != tables.Features().AddressBits {
 					t.Errorf("%s, match of the last bits of an address: %v", family, err)
 				}

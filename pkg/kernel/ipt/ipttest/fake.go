@@ -105,7 +105,7 @@ func (f *Fake) Close() error {
 // Write is part of [ipt.Tables].
 func (f *Fake) Write(ctx context.Context, t *ipt.Transaction) error { return f.Restore(ctx, t.Text()) }
 
-// Restore is part of [ipt.Tables].
+// Restore does what iptables-restore --noflush --counters does with an input.
 func (f *Fake) Restore(ctx context.Context, input string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -24,7 +24,10 @@ type Kernel struct {
 	listeners  []*listener
 	refuses    map[nf.TableName]func(object string, key []byte) unix.Errno
 	anonymous  bool
-	state      transaction
+	// late are notifications that have not been sent yet, delays means that those of the next transaction are.
+	late   []byte
+	delays bool
+	state  transaction
 }
 
 // New returns a Kernel without tables.

@@ -59,6 +59,14 @@ func (l *listener) wake() {
 	}
 }
 
+// Late makes the notifications of the next transaction late: they come with those of the one after it. The kernel sends them at the
+// end of a transaction, when others may have read what it wrote, and makes no other meanwhile.
+func (k *Kernel) Late() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.delays = true
+}
+
 // Join is part of [nf.Listener].
 func (l *listener) Join() error { return l.set(true) }
 
@@ -144,8 +152,12 @@ func (k *Kernel) end(program string, process int) {
 	if k.generation++; k.generation == 0 {
 		k.generation = 1
 	}
-	messages := k.appendGeneration(k.state.notices, program, process)
-	k.state.notices = nil
+	messages := append(k.late, k.appendGeneration(k.state.notices, program, process)...)
+	k.state.notices, k.late = nil, nil
+	if k.delays {
+		k.late, k.delays = messages, false
+		return
+	}
 	for _, l := range k.listeners {
 		l.send(messages)
 	}

@@ -69,6 +69,9 @@ func (f *Fake) Again() (nft.Table, error) { return f.Beside(f), nil }
 // Close is part of [nft.Table]. Dump still works.
 func (f *Fake) Close() error { return f.Table.Close() }
 
+// Generation returns the number of transactions in the network namespace.
+func (f *Fake) Generation() (nf.Generation, error) { return nf.New(f.Socket).Generation() }
+
 // LimitSend makes a Commit of more than so many bytes fail from now on, and limits batches that are made later.
 func (f *Fake) LimitSend(size int) { _ = f.Socket.LimitSend(size) }
 
@@ -119,6 +122,9 @@ func (f *Fake) Watch() *nf.Watch {
 
 // Lose makes all watches lose what they have not taken.
 func (f *Fake) Lose() { f.kernel.Lose() }
+
+// Late makes the notifications of the next transaction late: see [nftest.Kernel.Late].
+func (f *Fake) Late() { f.kernel.Late() }
 
 // Count adds to an element's counter, as packets do. It panics if the element does not exist or has no counter.
 func (f *Fake) Count(set string, key []byte, packets, octets uint64) {

@@ -6,8 +6,6 @@
 //	decode.go  the kernel's messages
 //	rules.go   what a reported chain and rule are
 //
-// Package tracetest has a fake.
-//
 // The tables that select packets are owned by the tracer ([nf.Batch.AddOwnedTable]): the kernel removes them when the tracer is
 // closed and when its process ends, also by SIGKILL. They only set a flag on a limited number of packets, which changes nothing
 // about where these go.

@@ -85,12 +85,22 @@ func TestKernelQuietLegacy(t *testing.T) {
 	}
 	for _, door := range doors { // and a write of another program
 		door.saves = 0
-		if err := door.Restore(t.Context(), "*nat\n:EXTERNAL - [0:0]\nCOMMIT\n"); err != nil {
+		if err := door.Write(t.Context(), &ipt.Transaction{Table: tableNAT, Chains: []ipt.Chain{{Name: "EXTERNAL"}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, err := b.Check(t.Context()); err != nil || doors[0].saves == 0 || doors[1].saves == 0 {
 		t.Errorf("an external change was not checked: %v", err)
+	}
+}
+
+// externally changes tables of IPv4 by a program.
+func externally(t *testing.T, input string) {
+	t.Helper()
+	command := exec.Command("iptables-nft-restore", "--noflush")
+	command.Stdin = strings.NewReader(input)
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
 }
 
@@ -103,16 +113,8 @@ func TestKernelQuiet(t *testing.T) {
 	sync(t, b, c.Plan())
 	check(t, b, 0)
 	ipv4.all, ipv4.some = 0, 0
-	external := func(input string) {
-		t.Helper()
-		command := exec.Command("iptables-nft-restore", "--noflush")
-		command.Stdin = strings.NewReader(input)
-		if out, err := command.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-	}
 	for _, endpoints := range []int{3, -3, 1, 0, 2} {
-		external("*nat\n:OTHER - [0:0]\n" + strings.Repeat("-A OTHER -p tcp -m tcp --dport 80 -j RETURN\n", 500) + "COMMIT\n*filter\n:OTHER - [0:0]\nCOMMIT\n")
+		externally(t, "*nat\n:OTHER - [0:0]\n"+strings.Repeat("-A OTHER -p tcp -m tcp --dport 80 -j RETURN\n", 500)+"COMMIT\n*filter\n:OTHER - [0:0]\nCOMMIT\n")
 		c.Set(4, endpoints)
 		sync(t, b, c.Plan())
 		check(t, b, 0)
@@ -122,7 +124,7 @@ func TestKernelQuiet(t *testing.T) {
 		ipv4.all, ipv4.some = 0, 0
 	}
 	name := portKey{"default/service-3", cluster.TCP}.chain(prefixCluster)
-	external("*nat\n:" + name + " - [0:0]\n-A " + name + " -j RETURN\nCOMMIT\n")
+	externally(t, "*nat\n:"+name+" - [0:0]\n-A "+name+" -j RETURN\nCOMMIT\n")
 	drifts, err := b.Check(t.Context())
 	if err != nil || len(drifts) != 1 || !strings.Contains(drifts[0].What, name) || !strings.HasPrefix(drifts[0].Writer, "iptables-nft-re") {
 		t.Errorf("Check returned %v, %v; want that %s was modified", drifts, err, name)
@@ -149,9 +151,7 @@ func TestKernelBusyNeighbour(t *testing.T) {
 	listed := door.lists
 	external := func(rule string, want int) {
 		t.Helper()
-		if err := kernel.Restore(t.Context(), "*nat\n"+rule+"\nCOMMIT\n"); err != nil {
-			t.Fatal(err)
-		}
+		externally(t, "*nat\n"+rule+"\nCOMMIT\n")
 		check(t, b, want)
 	}
 	for range 5 {
@@ -198,9 +198,7 @@ func TestKernelRestartReadsNoText(t *testing.T) {
 	}
 	check(t, b, 0)
 	name := portKey{"default/service-3", cluster.TCP}.chain(prefixCluster)
-	if err := doors[0].Restore(t.Context(), "*nat\n:"+name+" - [0:0]\n-A "+name+" -j RETURN\nCOMMIT\n"); err != nil {
-		t.Fatal(err)
-	}
+	externally(t, "*nat\n:"+name+" - [0:0]\n-A "+name+" -j RETURN\nCOMMIT\n")
 	check(t, b, 1)
 	sync(t, b, c.Plan())
 	holds(t, b, c.Plan())

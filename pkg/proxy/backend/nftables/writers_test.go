@@ -3,6 +3,7 @@ package nftables
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -218,5 +219,48 @@ func TestFailedComparison(t *testing.T) {
 	mended(t, b, c.Plan())
 	if strings.Contains(table.Dump(), "\n\t\taccept\n") {
 		t.Error("the rule remains")
+	}
+}
+
+// overtaken is a table that another program writes before its fingerprint is taken.
+type overtaken struct {
+	*nfttest.Fake
+	write func()
+}
+
+func (o *overtaken) Fingerprint(ctx context.Context, except string) (string, map[string]string, error) {
+	o.write()
+	return o.Fake.Fingerprint(ctx, except)
+}
+
+// TestTamperingBeforeItsReport has another program add a rule which is in effect when a Sync takes the fingerprint, and of which the
+// kernel reports only after that: it is not taken for our own.
+func TestTamperingBeforeItsReport(t *testing.T) {
+	table, c := &overtaken{Fake: nfttest.New(knftables.IPv4Family, TableName), write: func() {}}, clusters.NewSized(5, 3)
+	b := newBackend(testOptions, table)
+	mustSync(t, b, c.Plan())
+	rules := func() []string {
+		all, err := table.Rules(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all["nat-prerouting"]
+	}
+	before := rules()
+	table.write = func() {
+		table.write = func() {}
+		table.Late()
+		if err := table.External().AddRule("nat-prerouting", "accept"); err != nil {
+			t.Error(err)
+		}
+	}
+	c.Set(1, 4) // needs a new chain
+	mustSync(t, b, c.Plan())
+	if now := rules(); len(now) != len(before)+1 {
+		t.Fatalf("the rules are %q", now)
+	}
+	rest(t, b, c.Plan())
+	if now := rules(); !slices.Equal(now, before) {
+		t.Errorf("the rules are %q, want %q", now, before)
 	}
 }
