@@ -149,7 +149,7 @@ func found() []scenario {
 			names: []string{"NoEndpointInClusterCIDR: no endpoint on this node is in 10.24.0.0/16", "--cluster-cidr"}},
 		{name: "a manifest is invalid", objects: web("", here), breaks: manifest, command: "service list",
 			names: []string{"Warning: InvalidManifest: ", "/objects/bad.yaml:", "loadBalancerSourceRanges", "web 10.96.0.10"}},
-		{name: "where the Service of an invalid manifest is", objects: web("", here), breaks: manifest, command: "service describe bad", code: 1,
+		{name: "where the Service of an invalid manifest is", objects: web("", here), breaks: manifest + "; await \"curl -s 127.0.0.1:10249/metrics | grep -q '^serviceproxy_invalid_manifests 1'\"", command: "service describe bad", code: 1,
 			names: []string{"Service default/bad is not served", "InvalidManifest: ", "/objects/bad.yaml:", "loadBalancerSourceRanges"}},
 		{name: "the configuration becomes invalid", objects: web("", here), flags: "--config $DIR/config",
 			before: "printf 'apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: nftables\nbindAddress: 172.18.0.11\nconntrack: {maxPerCore: 0}\n' > $DIR/config",
