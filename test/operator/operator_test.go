@@ -41,7 +41,10 @@ func TestKernelOperator(t *testing.T) {
 			modes = []string{nftables}
 		}
 		for _, mode := range modes {
-			t.Run(s.name+"/"+mode, func(t *testing.T) { newOperator(t).answers(&s, mode) })
+			t.Run(s.name+"/"+mode, func(t *testing.T) {
+				t.Parallel()
+				newOperator(t).answers(&s, mode)
+			})
 		}
 	}
 }
