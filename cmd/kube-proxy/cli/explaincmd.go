@@ -10,7 +10,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
-	"github.com/seed-11a05479/kube-proxy/pkg/inspect/pods"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
@@ -145,7 +144,7 @@ func codeOf(e *v1alpha1.Explanation) error {
 // explain asks for the explanation. A pod as the source is replaced by its address, which it asks the API server for: that of the
 // destination's family, or if that is a Service, the first one with which there is an answer.
 func (o *explainOptions) explain(cmd *cobra.Command, reader inspect.Reader) (*v1alpha1.Explanation, error) {
-	namespace, name, ok := pods.ParseName(o.connection.From)
+	namespace, name, ok := inspect.ParsePod(o.connection.From)
 	if !ok {
 		return reader.Explain(cmd.Context(), o.connection)
 	}
@@ -156,7 +155,7 @@ func (o *explainOptions) explain(cmd *cobra.Command, reader inspect.Reader) (*v1
 	if err != nil {
 		return nil, fmt.Errorf("find pod %s/%s: %w, or the pod's IP address as --from", namespace, name, err)
 	}
-	pod, err := pods.Find(cmd.Context(), client, namespace, name)
+	pod, err := inspect.FindPod(cmd.Context(), client, namespace, name)
 	if err != nil {
 		return nil, err
 	}
