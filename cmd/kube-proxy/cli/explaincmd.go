@@ -42,11 +42,10 @@ func newExplainCommand() *cobra.Command {
 whether the source address is replaced, and why. This is computed from the proxy's plan; --try also sends connections from this
 node, and compares.
 
---from is an IP address, a pod as NAMESPACE/POD (found through the API server, as kubectl does; kubectl exec in a kube-proxy pod
-has no right to read pods: give the pod's IP address there), node, or external: a client outside the cluster. The destination,
-which may also be --to, is an address with a port, or a Service: then the address is its cluster IP, or for external clients a
-load balancer IP, an external IP or a node port. A port may be missing if there is one only. DNS names of Services (NAME.NAMESPACE.svc)
-and URLs work, too. PROTOCOL is tcp, udp or sctp.
+--from is an IP address, a pod as NAMESPACE/POD (found through the API server with your rights, or in EndpointSlices), node, or
+external: a client outside the cluster. The destination is an address with a port, or a Service: then the address is its cluster IP, or
+for external clients a load balancer IP, an external IP or a node port. A port is a number or a name, and may be missing if there is
+one only. DNS names of Services (NAME.NAMESPACE.svc) and URLs work, too. PROTOCOL is tcp, udp or sctp.
 ` + readerHelp + `
 
 Exit codes: 0 if the connection is sent to an endpoint, 3 if it is rejected or dropped, 4 if the proxy leaves it alone, 5 if --try had
