@@ -3,11 +3,13 @@ package status
 import (
 	"cmp"
 	"fmt"
+	"net"
 	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -53,10 +55,14 @@ func (s *State) packet(q Question) (packet plan.Packet, notes []string, err erro
 		}
 		notes = append(notes, note)
 	case to.To.Port() == 0:
-		if packet.To, packet.Protocol, err = s.onlyPort(to.To.Addr()); err != nil {
+		if packet.To, packet.Protocol, err = s.onlyPort(to); err != nil {
 			return packet, nil, err
 		}
-		notes = append(notes, fmt.Sprintf("%s has this port only: %d/%s", packet.To.Addr(), packet.To.Port(), packet.Protocol))
+		such := "this port only"
+		if to.Port != "" {
+			such = "the port " + to.Port
+		}
+		notes = append(notes, fmt.Sprintf("%s has %s: %d/%s", packet.To.Addr(), such, packet.To.Port(), packet.Protocol))
 	default:
 		packet.To, packet.Protocol = to.To, to.Protocol
 	}
@@ -67,19 +73,22 @@ func (s *State) packet(q Question) (packet plan.Packet, notes []string, err erro
 	return packet, notes, err
 }
 
-// onlyPort returns the port of an address of Services that has one only.
-func (s *State) onlyPort(addr netip.Addr) (to netip.AddrPort, protocol cluster.Protocol, err error) {
+// onlyPort returns the port of an address of Services that has one only, or one only of this name and protocol.
+func (s *State) onlyPort(of Destination) (to netip.AddrPort, protocol cluster.Protocol, err error) {
 	var all []string
-	for f := range s.Plan.Frontends.All() {
-		if f.Addr == addr {
+	addr := of.To.Addr()
+	for f, route := range s.Plan.Frontends.All() {
+		if f.Addr == addr && (of.Port == "" || of.Port == route.Port()) && (of.Protocol == 0 || of.Protocol == f.Protocol) {
 			to, protocol = netip.AddrPortFrom(addr, f.Port), f.Protocol
 			all = append(all, fmt.Sprintf("%s/%s", to, strings.ToLower(protocol.String())))
 		}
 	}
-	switch len(all) {
-	case 0:
+	switch {
+	case len(all) == 0 && of.Port != "":
+		return to, protocol, badQuestion("%s has no port %s: write %s, with the number that you want", addr, of.Port, netip.AddrPortFrom(addr, 80))
+	case len(all) == 0:
 		return to, protocol, badQuestion("%s is no address of a Service, so the port is missing: write %s, with the port that you want", addr, netip.AddrPortFrom(addr, 80))
-	case 1:
+	case len(all) == 1:
 		return to, protocol, nil
 	default:
 		return to, protocol, badQuestion("%s has several ports: choose one of %s", addr, strings.Join(all, ", "))
@@ -88,18 +97,19 @@ func (s *State) onlyPort(addr netip.Addr) (to netip.AddrPort, protocol cluster.P
 
 // Destination is where packets go: an address, or a Service.
 type Destination struct {
-	// Namespace and Service name a Service, and Port one of its ports, by name or number; empty is all. Service is empty for an address.
+	// Namespace and Service name a Service, and Port one of its ports, by name or number; empty is all. Service is empty for an address,
+	// whose Port is a name only.
 	Namespace, Service, Port string
 	// Protocol is 0 for all of a Service's ports, and for an address without a port.
 	Protocol cluster.Protocol
-	// To is the address, with port 0 if there is none.
+	// To is the address, with port 0 if there is none, or only its name.
 	To netip.AddrPort
 }
 
 // ParseDestination parses IP[:PORT[/PROTOCOL]], in which an IPv6 address with a port has brackets, or NAMESPACE/NAME[:PORT[/PROTOCOL]].
 // The Service may be the DNS name NAME.NAMESPACE.svc with any domain, and either may be the host of a URL, whose scheme may be the port.
-// PORT of a Service is a number or a name. The protocol is TCP, UDP or SCTP in any case of letters, and TCP by default for an address
-// with a port. Its errors are QuestionErrors.
+// PORT is a number or a name. The protocol is TCP, UDP or SCTP in any case of letters, and TCP by default for an address with a number.
+// Its errors are QuestionErrors.
 func ParseDestination(text string) (d Destination, err error) {
 	at, protocol, hasProtocol := strings.Cut(plain(text), "/")
 	if to, failed := netip.ParseAddrPort(at); failed == nil {
@@ -109,6 +119,14 @@ func ParseDestination(text string) (d Destination, err error) {
 		}
 		return d, d.check()
 	}
+	host, name, failed := net.SplitHostPort(at)
+	if addr, none := netip.ParseAddr(host); failed == nil && none == nil && strings.ContainsFunc(name, unicode.IsLetter) {
+		d.To, d.Port = netip.AddrPortFrom(addr, 0), name
+		if hasProtocol {
+			d.Protocol, err = parseProtocol(protocol)
+		}
+		return d, cmp.Or(err, d.check())
+	}
 	if addr, failed := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(at, "["), "]")); failed == nil {
 		if hasProtocol {
 			return d, badQuestion("%q has a protocol but no port: write %s, or %s/%s", text, at, netip.AddrPortFrom(addr, 80), protocol)
@@ -116,7 +134,7 @@ func ParseDestination(text string) (d Destination, err error) {
 		d.To = netip.AddrPortFrom(addr, 0)
 		return d, d.check()
 	}
-	name, protocol, hasProtocol := strings.Cut(protocol, "/")
+	name, protocol, hasProtocol = strings.Cut(protocol, "/")
 	name, port, hasPort := strings.Cut(name, ":")
 	if at == "" || name == "" || strings.ContainsAny(at, ":[]") || hasPort && port == "" || hasProtocol && !hasPort {
 		return d, noDestination(text)

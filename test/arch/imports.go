@@ -90,9 +90,8 @@ var rows = []row{
 	{"pkg/status", []string{"pkg/apis/status/...", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend"}},
 
 	// The readers of a running proxy, or of objects without one, for the commands.
-	{"pkg/inspect/pods", []string{"pkg/apiclient"}},
 	{"pkg/inspect/packets", []string{"pkg/apis/status/...", "pkg/inspect", "pkg/kernel/nft/trace/...", "pkg/status"}},
-	{"pkg/inspect/...", []string{"pkg/apis/status/...", "pkg/status", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source", "pkg/terminal"}},
+	{"pkg/inspect/...", []string{"pkg/apiclient", "pkg/apis/status/...", "pkg/status", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source", "pkg/terminal"}},
 
 	// How texts are shown on a terminal.
 	{"pkg/terminal", nil},

@@ -41,7 +41,10 @@ func TestKernelOperator(t *testing.T) {
 			modes = []string{nftables}
 		}
 		for _, mode := range modes {
-			t.Run(s.name+"/"+mode, func(t *testing.T) { newOperator(t).answers(&s, mode) })
+			t.Run(s.name+"/"+mode, func(t *testing.T) {
+				t.Parallel()
+				newOperator(t).answers(&s, mode)
+			})
 		}
 	}
 }
@@ -96,9 +99,12 @@ func (w *operator) write(name, text string) {
 	}
 }
 
+// await is a function of all scripts: it waits until a command succeeds.
+const await = `await() { timeout 20 sh -c "until $1; do sleep 0.05; done" > /dev/null 2>&1; }; `
+
 // shell prepares a script in node1, which knows the program and the folder of files.
 func (w *operator) shell(script string) *netns.Cmd {
-	cmd := w.lab.Node1.Command("sh", "-ec", script)
+	cmd := w.lab.Node1.Command("sh", "-ec", await+script)
 	cmd.Env = append(os.Environ(), "DIR="+w.dir, "PROXY="+w.program)
 	return cmd
 }
@@ -123,26 +129,19 @@ func (w *operator) answers(s *scenario, mode string) {
 		w.proxy(s, mode)
 	}
 	w.run(s.breaks)
-	var wrong error
-	for began := time.Now(); ; {
-		var took time.Duration
-		if took, wrong = w.try(s); wrong == nil {
+	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
+		took, wrong := w.try(s)
+		if wrong == nil {
 			w.Logf("%d ms: kube-proxy %s: %s", took.Milliseconds(), s.command, strings.Join(s.names, " … "))
 			return
 		}
-		if time.Since(began) > s.patience() {
+		if s.send != "" || time.Since(began) > patience {
 			w.Fatal(wrong)
 		}
-		time.Sleep(50 * time.Millisecond)
+		if s.repaired {
+			w.run(s.breaks)
+		}
 	}
-}
-
-// patience is how long a scenario may take to happen.
-func (s *scenario) patience() time.Duration {
-	if s.send != "" {
-		return 0
-	}
-	return patience / 10
 }
 
 // proxy runs kube-proxy until the test ends, and waits until it serves its status.

@@ -20,8 +20,10 @@ type scenario struct {
 	// kubeconfig is a file's name, in place of the objects; unready means that the proxy has no rules in force.
 	kubeconfig string
 	unready    bool
-	// breaks is a script that runs in node1 when the proxy serves, and before one that runs before it starts.
+	// breaks is a script that runs in node1 when the proxy serves, and before one that runs before it starts. If the proxy repairs it,
+	// it runs again before each try.
 	breaks, before string
+	repaired       bool
 	// send are the packets, "HOST ADDRESS:PORT[/udp]", that are sent while the command traces.
 	send string
 	// command is what the operator runs in node1; code is its exit code, and names is in its output, not is not.
@@ -108,7 +110,7 @@ func found() []scenario {
 		{name: "the fields of a configuration", none: true, command: "config explain", names: []string{"FIELDS:", "nodePortAddresses"}},
 		{name: "a stale connection tracking entry", objects: web("", there) + service("default/dns", "clusterIP: 10.96.0.53, ports: [{name: dns, protocol: UDP, port: 53}]") +
 			clusters.Slice("default/dns", "dns-1", "{name: dns, protocol: UDP, port: 8080}", there), modes: both, send: "pod1a 10.96.0.53:53/udp",
-			breaks:  "sleep 0.5; conntrack -I -s 10.244.1.2 -d 10.96.0.53 -p udp --sport 40000 --dport 53 --dst-nat 10.244.2.99:8080 --timeout 120",
+			breaks:  `await "curl -s 127.0.0.1:10249/metrics | grep -q '^kubeproxy_conntrack_reconciler_sync_duration_seconds_count.*IPv4.* [1-9]'"; conntrack -I -s 10.244.1.2 -d 10.96.0.53 -p udp --sport 40000 --dport 53 --dst-nat 10.244.2.99:8080 --timeout 120`,
 			command: "trace default/dns", code: 3, names: []string{"10.244.2.99:8080", "was no endpoint of default/dns when the trace began", "stale connection tracking entry", "conntrack -D"}},
 		{name: "a node port on an excluded address", objects: nodePort(there),
 			command: "explain --from external --to 10.244.1.1:30080", code: 4,
@@ -118,10 +120,10 @@ func found() []scenario {
 		{name: "what the node's address serves", objects: nodePort(there) + stray, command: "service list --address 172.18.0.11 --no-headers", names: []string{"default web 10.96.0.10 80:30080/TCP"}, not: "10.96.0.11"},
 		{name: "a node port on localhost", objects: nodePort(there), command: "explain --to 127.0.0.1:30080", code: 4,
 			names: []string{"port 30080/TCP is the node port of default/web:http", "nodePortAddresses"}},
-		{name: "another proxy runs", objects: web("", there), breaks: "timeout 10 $PROXY --manifests $DIR/objects --proxy-mode iptables --hostname-override node1 --metrics-bind-address 127.0.0.1:10250 --healthz-bind-address 127.0.0.1:10257 > /dev/null 2>&1 & sleep 1",
+		{name: "another proxy runs", objects: web("", there), breaks: "timeout 10 $PROXY --manifests $DIR/objects --proxy-mode iptables --hostname-override node1 --metrics-bind-address 127.0.0.1:10250 --healthz-bind-address 127.0.0.1:10257 > /dev/null 2>&1 &",
 			command: "check --proxy-mode nftables --skip api,kernel,tools,firewall,settings", names: []string{"several kube-proxies run: processes", "Stop all but one"}},
-		{name: "rules of an earlier proxy come back", objects: web("", there), // Again and again, because the proxy removes those that it finds when it starts.
-			breaks:  "(for i in $(seq 40); do for chain in KUBE-SERVICES KUBE-SVC-0123456789ABCDEF; do iptables -w -t nat -N $chain || true; done; sleep 0.1; done) > /dev/null 2>&1 &",
+		{name: "rules of an earlier proxy come back", objects: web("", there), repaired: true,
+			breaks:  "for chain in KUBE-SERVICES KUBE-SVC-0123456789ABCDEF; do iptables -w -t nat -N $chain 2> /dev/null || true; done",
 			command: "check --proxy-mode nftables --skip api,kernel,tools,firewall,settings", names: []string{"rules of mode iptables are present beside those of mode nftables"}},
 		{name: "two Services claim an external IP", objects: web(`, externalIPs: ["192.0.2.55"]`, there) + service("default/also", `clusterIP: 10.96.0.11, ports: [{name: http, port: 80}], externalIPs: ["192.0.2.55"]`, there),
 			flags: "--feature-gates AllowServiceExternalIPs=true", command: "explain --from external --to 192.0.2.55:80",
@@ -140,22 +142,22 @@ func found() []scenario {
 			command: "service list", names: []string{"HealthCheckNotServed"}},
 		{name: "the proxy hangs", objects: web("", there), breaks: "kill -STOP $(cat $DIR/pid)", command: "service list --request-timeout 300ms", code: 1,
 			names: []string{"the proxy at http://127.0.0.1:10249 does not answer", "kube-proxy check"}},
-		{name: "another program flushes the rules", objects: web("", there), modes: both, breaks: "nft flush ruleset; sleep 0.3", command: "drift", names: []string{"nft (process"}},
+		{name: "another program flushes the rules", objects: web("", there), modes: both, breaks: "nft flush ruleset", command: "drift", names: []string{"nft (process"}},
 		{name: "the cluster CIDR is wrong", objects: web("", here), flags: "--cluster-cidr 10.24.0.0/16", command: "explain --from 10.244.1.2 --to default/web",
 			names: []string{"10.244.1.2 is neither this node nor local traffic: it is not in 10.24.0.0/16, and no endpoint on this node is: is clusterCIDRs right?"}},
 		{name: "the cluster CIDR is wrong, for check", objects: web("", here), flags: "--cluster-cidr 10.24.0.0/16", command: "check --proxy-mode nftables --skip api,kernel,tools,firewall,settings",
 			names: []string{"NoEndpointInClusterCIDR: no endpoint on this node is in 10.24.0.0/16", "--cluster-cidr"}},
 		{name: "a manifest is invalid", objects: web("", here), breaks: manifest, command: "service list",
 			names: []string{"Warning: InvalidManifest: ", "/objects/bad.yaml:", "loadBalancerSourceRanges", "web 10.96.0.10"}},
-		{name: "where the Service of an invalid manifest is", objects: web("", here), breaks: manifest, command: "service describe bad", code: 1,
+		{name: "where the Service of an invalid manifest is", objects: web("", here), breaks: manifest + "; await \"curl -s 127.0.0.1:10249/metrics | grep -q '^serviceproxy_invalid_manifests 1'\"", command: "service describe bad", code: 1,
 			names: []string{"Service default/bad is not served", "InvalidManifest: ", "/objects/bad.yaml:", "loadBalancerSourceRanges"}},
 		{name: "the configuration becomes invalid", objects: web("", here), flags: "--config $DIR/config",
 			before: "printf 'apiVersion: kubeproxy.config.k8s.io/v1alpha1\nkind: KubeProxyConfiguration\nmode: nftables\nbindAddress: 172.18.0.11\nconntrack: {maxPerCore: 0}\n' > $DIR/config",
-			breaks: "sed -i s/nftables/ipvs/ $DIR/config; timeout 30 sh -c 'until curl -s 127.0.0.1:10249/api/v1alpha1/info | grep -q InvalidConfiguration; do sleep 0.2; done'", command: "check --config $DIR/config --skip api,kernel,tools,firewall,settings", code: 1,
+			breaks: "sed -i s/nftables/ipvs/ $DIR/config; await 'curl -s 127.0.0.1:10249/api/v1alpha1/info | grep -q InvalidConfiguration'", command: "check --config $DIR/config --skip api,kernel,tools,firewall,settings", code: 1,
 			names: []string{"fail config/file", "warn proxy/inputs InvalidConfiguration: ", "config:3", "ipvs"}},
 		{name: "a bridge port without hairpin mode", objects: web("", here), modes: both, send: "pod1a 10.96.0.10:80", breaks: "bridge link set dev vethpod1a hairpin off",
 			command: "trace default/web", code: 3, names: []string{"the endpoint is the source itself", "vethpod1a", "hairpin mode is off", "bridge link set dev vethpod1a hairpin on"}, not: "rp_filter"},
-		{name: "another process owns the table", objects: web("", there), unready: true, before: "setsid sh -c \"{ printf 'add table ip kube-proxy { flags owner; }\\n'; sleep 20; } | nft -i\" > /dev/null 2>&1 & sleep 0.5",
+		{name: "another process owns the table", objects: web("", there), unready: true, before: "setsid sh -c \"{ printf 'add table ip kube-proxy { flags owner; }\\n'; sleep 20; } | nft -i\" > /dev/null 2>&1 & await 'nft list table ip kube-proxy'",
 			command: "service list -A", code: 1, names: []string{"IPv4: the last sync failed"}},
 	}
 }
@@ -167,7 +169,7 @@ func others() []scenario {
 			command: "trace default/web", code: 3, names: []string{"no route to 10.244.2.2"}, not: "rp_filter"},
 		{name: "forwarding is off", objects: web("", there), modes: both, send: "pod1a 10.96.0.10:80", breaks: "sysctl -qw net.ipv4.ip_forward=0",
 			command: "trace default/web", code: 3, names: []string{"forwarding is off", "net.ipv4"}, not: "rp_filter"},
-		{name: "the source is checked", objects: nodePort(there), send: "client 172.18.0.11:30080", breaks: "bash -c 'echo > /dev/udp/172.18.0.100/9'; sleep 0.2; sysctl -qw net.ipv4.conf.all.rp_filter=1; ip route add 172.18.0.100/32 dev cbr0",
+		{name: "the source is checked", objects: nodePort(there), send: "client 172.18.0.11:30080", breaks: "bash -c 'echo > /dev/udp/172.18.0.100/9'; await 'ip neigh show 172.18.0.100 | grep -q lladdr'; sysctl -qw net.ipv4.conf.all.rp_filter=1; ip route add 172.18.0.100/32 dev cbr0",
 			command: "trace default/web", code: 3, names: []string{"rp_filter"}, not: "hairpin"},
 		{name: "the forward policy drops", objects: web("", there), modes: both, send: "pod1a 10.96.0.10:80", breaks: "iptables -P FORWARD DROP",
 			command: "trace default/web", code: 3, names: []string{"dropped by table ip filter, chain FORWARD (its policy), which is not kube-proxy's"}},

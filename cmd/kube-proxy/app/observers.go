@@ -25,10 +25,10 @@ import (
 )
 
 // metrics makes the metrics of a process that started at a time.
-func (p *process) metrics(rules backend.Backend, counter backend.ConnectionCounter, shown *view.Observer, started time.Time) *metrics.Metrics {
+func (p *process) metrics(rules backend.Backend, counter backend.ConnectionCounter, shown *view.Observer, invalidManifests func() []string, started time.Time) *metrics.Metrics {
 	return metrics.New(metrics.Config{
 		Families: p.families.All, Start: started, Snapshot: p.Builder.Snapshot,
-		Observed: shown.Observed, Counters: rules.Counters(), LocalhostRejected: p.Planning.Localhost.Reject, Connections: p.opts.connections, Counter: counter,
+		Observed: shown.Observed, InvalidManifests: invalidManifests, Counters: rules.Counters(), LocalhostRejected: p.Planning.Localhost.Reject, Connections: p.opts.connections, Counter: counter,
 	}, legacyregistry.MustRegister)
 }
 

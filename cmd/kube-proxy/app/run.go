@@ -142,8 +142,9 @@ func (p *process) run(ctx context.Context) (err error) {
 	counter := backend.NewSharedCounter(rules.Counters().Connections)
 	var watch *node.Watch
 	var in *inputs
-	shown := p.view(counter, func() []string { return watch.WaitingFor() }, func() []string { return in.invalid() }, started)
-	measured := p.metrics(rules, counter, shown, started)
+	invalid := func() []string { return in.invalid() }
+	shown := p.view(counter, func() []string { return watch.WaitingFor() }, invalid, started)
+	measured := p.metrics(rules, counter, shown, invalid, started)
 	in, err = openInputs(ctx, p.cfg, p.Name, p.opts, apiserver.Options{OnHeld: func(apiserver.Held) { measured.RelistHeld() }, OnFailure: measured.WatchFailing})
 	if err != nil {
 		return err

@@ -49,8 +49,7 @@ func newAnalyzeCommand() *cobra.Command {
 		Use:   "analyze [--kubeconfig FILE | --manifests DIR]",
 		Short: "Find Services and EndpointSlices that do not work or may not be intended",
 		Long: `Find what does not work or may not be intended in the Services, EndpointSlices, Nodes and ServiceCIDRs of a cluster, or of
-manifests: ports that do not match, traffic policies without endpoints, contested addresses, and more, by the rules of the
-proxy itself. docs/findings.md describes each code. "kube-proxy audit" checks the group upgrade.
+manifests, by the rules of the proxy itself. docs/findings.md describes each code. "kube-proxy audit" checks the group upgrade.
 
 It only lists these objects; build/manifests/analyze-role.yaml grants that.
 
@@ -78,8 +77,7 @@ It only lists Services and Nodes; build/manifests/audit-role.yaml grants that.
 
 Exit codes: 0 without findings, 1 with any, 2 if not everything could be read; the rest is checked.`,
 		Example: `  kube-proxy audit --config /var/lib/kube-proxy/config.conf --to-mode nftables -o json
-  kube-proxy audit -o manifests > instead.yaml
-  kubectl get services,nodes -A -o yaml | kube-proxy audit --manifests -`,
+  kube-proxy audit -o manifests > instead.yaml`,
 	}
 	return addAnalysis(command, findings.Info, findings.Upgrade)
 }

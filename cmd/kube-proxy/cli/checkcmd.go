@@ -46,8 +46,7 @@ for which the kernel may load modules, and binds ports for a moment.
 
 Exit codes: 0 if nothing failed, 1 if something did, 2 if the command line cannot be used.`,
 		Example: `  kube-proxy check --pre --config /var/lib/kube-proxy/config.conf
-  kube-proxy check --proxy-mode nftables --wait 2m
-  kubectl -n kube-system exec kube-proxy-x7k2p -- kube-proxy check --config /var/lib/kube-proxy/config.conf -o json`,
+  kube-proxy check --proxy-mode nftables --wait 2m`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runCheck(cmd, opts) },
 	}

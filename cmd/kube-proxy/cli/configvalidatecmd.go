@@ -24,8 +24,7 @@ cannot be started with, such as one with mode ipvs, is invalid.
 ` + fileHelp + `
 
 Exit codes: 0 if all files are valid, 1 if one is not.`,
-		Example: `  kube-proxy config validate --strict /var/lib/kube-proxy/config.conf
-  kubectl -n kube-system get configmap kube-proxy -o yaml | kube-proxy config validate - -o json`,
+		Example: `  kube-proxy config validate --strict /var/lib/kube-proxy/config.conf`,
 		Args: usageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			if err := check(); err != nil {

@@ -10,7 +10,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
-	"github.com/seed-11a05479/kube-proxy/pkg/inspect/pods"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
@@ -43,11 +42,10 @@ func newExplainCommand() *cobra.Command {
 whether the source address is replaced, and why. This is computed from the proxy's plan; --try also sends connections from this
 node, and compares.
 
---from is an IP address, a pod as NAMESPACE/POD (found through the API server, as kubectl does; kubectl exec in a kube-proxy pod
-has no right to read pods: give the pod's IP address there), node, or external: a client outside the cluster. The destination,
-which may also be --to, is an address with a port, or a Service: then the address is its cluster IP, or for external clients a
-load balancer IP, an external IP or a node port. A port may be missing if there is one only. DNS names of Services (NAME.NAMESPACE.svc)
-and URLs work, too. PROTOCOL is tcp, udp or sctp.
+--from is an IP address, a pod as NAMESPACE/POD (found through the API server with your rights, or in EndpointSlices), node, or
+external: a client outside the cluster. The destination is an address with a port, or a Service: then the address is its cluster IP, or
+for external clients a load balancer IP, an external IP or a node port. A port is a number or a name, and may be missing if there is
+one only. DNS names of Services (NAME.NAMESPACE.svc) and URLs work, too. PROTOCOL is tcp, udp or sctp.
 ` + readerHelp + `
 
 Exit codes: 0 if the connection is sent to an endpoint, 3 if it is rejected or dropped, 4 if the proxy leaves it alone, 5 if --try had
@@ -145,7 +143,7 @@ func codeOf(e *v1alpha1.Explanation) error {
 // explain asks for the explanation. A pod as the source is replaced by its address, which it asks the API server for: that of the
 // destination's family, or if that is a Service, the first one with which there is an answer.
 func (o *explainOptions) explain(cmd *cobra.Command, reader inspect.Reader) (*v1alpha1.Explanation, error) {
-	namespace, name, ok := pods.ParseName(o.connection.From)
+	namespace, name, ok := inspect.ParsePod(o.connection.From)
 	if !ok {
 		return reader.Explain(cmd.Context(), o.connection)
 	}
@@ -156,7 +154,7 @@ func (o *explainOptions) explain(cmd *cobra.Command, reader inspect.Reader) (*v1
 	if err != nil {
 		return nil, fmt.Errorf("find pod %s/%s: %w, or the pod's IP address as --from", namespace, name, err)
 	}
-	pod, err := pods.Find(cmd.Context(), client, namespace, name)
+	pod, err := inspect.FindPod(cmd.Context(), client, namespace, name)
 	if err != nil {
 		return nil, err
 	}

@@ -58,7 +58,7 @@ as when endpoints are added. --watch shows the busiest Services first.
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return opts.run(cmd, opts.list) },
 	}
-	opts.addFlags(command)
+	opts.addFlags(command, outputTable, outputWide, outputName, outputJSON, outputYAML)
 	opts.addNamespace(command)
 	command.Flags().BoolVar(&opts.noHeaders, "no-headers", false, "Print no names of columns.")
 	command.Flags().BoolVarP(&opts.all, "all-namespaces", "A", false, "List all namespaces.")
@@ -85,18 +85,18 @@ the kernel has counted, and how long the last change took to program.
 			return opts.run(cmd, func(r round) (*inspect.Counters, error) { return opts.describe(r, namespace, name) })
 		},
 	}
-	opts.addFlags(command)
+	opts.addFlags(command, outputTable, outputName, outputJSON, outputYAML)
 	opts.addNamespace(command)
 	command.ValidArgsFunction = opts.completeServices
 	return command
 }
 
-// addFlags adds the flags that both commands have.
-func (o *serviceOptions) addFlags(command *cobra.Command) {
+// addFlags adds the flags that both commands have, with the formats of the output.
+func (o *serviceOptions) addFlags(command *cobra.Command, formats ...string) {
 	o.readerOptions.addFlags(command)
 	command.Flags().BoolVarP(&o.watch, "watch", "w", false, "Repeat, with connections per second.")
 	command.Flags().DurationVar(&o.interval, "interval", 2*time.Second, "Repeat --watch after this `time`.")
-	o.checkOutput = outputFlag(command, &o.output, outputTable, outputWide, outputName, outputJSON, outputYAML)
+	o.checkOutput = outputFlag(command, &o.output, formats...)
 }
 
 // round is one reading and printing; --watch has many.

@@ -41,22 +41,21 @@ func newTraceCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "trace [[NAMESPACE/]NAME[:PORT] | ADDRESS[:PORT[/PROTOCOL]]] [--from CIDR]",
 		Short: "Show what happens to real packets to a Service or an address",
-		Long: fmt.Sprintf(`Follow real packets through the rules of kube-proxy and all other programs on this node: to which Service and endpoint they were
-sent, whether the source address was replaced, and whose chain refused them. The packets are those to the addresses of a Service,
-with node ports; to an ADDRESS, or one port there (TCP unless it has /udp or /sctp); or all from --from. Answers are not shown.
+		Long: fmt.Sprintf(`Follow real packets through the rules of all programs on this node: to which Service and endpoint they were sent, whether the
+source address was replaced, and whose chain refused them. The packets are those to the addresses of a Service, with node ports; to
+an ADDRESS, or one port there (TCP unless it has /udp or /sctp); or all from --from. Answers are not shown.
 
 The kernel reports them (nftables' trace), of busy Services at most %d packets a second in each IP family; no packet is changed.
 Only a connection's first packet meets the nat chains, which choose its endpoint.
 
-It writes tables named kube-proxy-trace, which the kernel removes when the command ends. It needs CAP_NET_ADMIN, Linux 5.12 or
-later, and the network namespace of the node; one trace can run at a time. What iptables-legacy does with packets is not shown.
+Its tables, kube-proxy-trace, are removed when the command ends. It needs CAP_NET_ADMIN, Linux 5.12 and the network namespace of the
+node; one trace can run at a time. What iptables-legacy does with packets is not shown.
 `+readerHelp+`
 
 Exit codes: 0 if all packets arrived; 3 if one was refused, vanished, or could not be followed to its end; 4 if there was none;
 1 or 2 if there is no answer.`, packets.PerSecond),
 		Example: `  kube-proxy trace default/web
-  kube-proxy trace 10.96.0.10:53/udp --from 10.244.1.0/24 --count 3
-  kubectl -n kube-system exec kube-proxy-x7k2p -- kube-proxy trace default/web -o json`,
+  kube-proxy trace 10.96.0.10:53/udp --from 10.244.1.0/24 --count 3`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {

@@ -21,7 +21,7 @@ const PerSecond = 20
 // Target is what a user wants to trace.
 type Target struct {
 	// Namespace and Service name a Service, and Port one of its ports, by name or number; empty is all. Service is empty for
-	// addresses.
+	// addresses, whose Port is a name only.
 	Namespace, Service, Port string
 	// Protocol is TCP, UDP or SCTP; empty for all of a Service's ports, and for all packets to an address.
 	Protocol string
@@ -93,6 +93,9 @@ func (t *Target) Resolve(ctx context.Context, from inspect.Reader, nodePorts []s
 		having.Address = t.To.Addr()
 	}
 	services, err := from.Services(ctx, having, false)
+	if err == nil && t.Port != "" {
+		filter.To, err = t.named(services.Items)
+	}
 	if err != nil {
 		return filter, nil, err
 	}
@@ -104,6 +107,20 @@ func (t *Target) Resolve(ctx context.Context, from inspect.Reader, nodePorts []s
 		}
 	}
 	return filter, NewNames(nodePorts, services.Items...), nil
+}
+
+// named are the ports of an address that have the target's name.
+func (t *Target) named(services []v1alpha1.Service) (all []trace.Destination, _ error) {
+	for i := range services {
+		to, err := t.destinations(&services[i])
+		if err == nil { // otherwise it has no such port
+			all = append(all, slices.DeleteFunc(to, func(d trace.Destination) bool { return d.Addr != t.To.Addr() })...)
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s has no port %s: give its number", t.To.Addr(), t.Port)
+	}
+	return all, nil
 }
 
 // destinations are a Service's addresses.

@@ -25,6 +25,8 @@ type Config struct {
 	Snapshot func() *cluster.Snapshot
 	// Observed returns the problems of Services that no plan shows; nil if there are none.
 	Observed func() plan.Observed
+	// InvalidManifests returns why not all manifests are in use; nil if objects come from elsewhere.
+	InvalidManifests func() []string
 	// Counters are the backend's, which are read at each scrape.
 	Counters backend.KernelCounters
 	// LocalhostRejected reports whether plans reject connections on loopback addresses (plan.Localhost).

@@ -37,6 +37,8 @@ type fixture struct {
 	kernel *kernelConnections
 	// packets holds the packet counters of rules.
 	packets
+	// invalid are the manifests that are not in use.
+	invalid []string
 }
 
 // packets holds the kernel's counters by family; missing ones cannot be read.
@@ -100,6 +102,7 @@ func newCounting(t *testing.T, level ConnectionLevel) *fixture {
 	f.Metrics = New(Config{
 		Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, Start: start, Snapshot: f.snapshot,
 		Counters: f.counters(), LocalhostRejected: true, Connections: level, Counter: f,
+		InvalidManifests: func() []string { return f.invalid },
 	}, f.registry.MustRegister)
 	return f
 }
@@ -211,6 +214,7 @@ func TestBeforeFirstSync(t *testing.T) {
 		serviceproxy_relists_held_total 0
 		serviceproxy_config_refused_total 0
 		serviceproxy_config_differs 0
+		serviceproxy_invalid_manifests 0
 		sync_proxy_rules_no_local_endpoints_total{ip_family=IPv6,traffic_policy=internal} 0
 		sync_proxy_rules_endpoint_changes_pending 0
 		sync_proxy_rules_duration_seconds{ip_family=IPv4} none
@@ -235,7 +239,9 @@ func TestCounters(t *testing.T) {
 	f.Livez(200)
 	f.Drifted(backend.Drift{Family: cluster.IPv6})
 	f.Queued(time.Unix(1000, 0))
+	f.invalid = []string{"web.yaml:3: spec.ports: unknown field", "2 more"}
 	f.expect(`
+		serviceproxy_invalid_manifests 1
 		serviceproxy_relists_held_total 1
 		serviceproxy_waiting{reason=node} 1
 		serviceproxy_waiting{reason=pod_cidrs} 0

@@ -64,6 +64,7 @@ rules_written_total    counter ip_family here
 relists_held_total     counter -         here
 config_refused_total   counter -         here
 config_differs         gauge   -         here
+invalid_manifests      gauge   -         here
 contested_frontends    gauge   -         here
 services_delayed       gauge   -         here
 refused_service_ports  gauge   ip_family here

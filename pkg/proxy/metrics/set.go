@@ -45,6 +45,7 @@ type ownSet struct {
 	relistsHeld, configRefused    *metrics.Counter
 	contested, configDiffers      *metrics.Gauge
 	delayed                       *metrics.Gauge
+	invalidManifests              *scraped
 	refused                       *metrics.GaugeVec
 	waiting, watchFailing         *metrics.GaugeVec
 	otherProxySeen                *metrics.GaugeVec
@@ -152,6 +153,16 @@ func newOwnSet(config *Config) ownSet {
 		watchFailing: gauges(own, "watch_failing",
 			"1 while a resource cannot be listed or watched, and its last known state stays in force, by the reason: unreachable, untrusted, unauthorized, forbidden, missing, busy, failing, oversized or slow. 0 afterwards, absent before.",
 			resourceLabel, reasonLabel),
+		invalidManifests: &scraped{
+			Gauge: gauge(own, "invalid_manifests",
+				"1 if a manifest (--manifests) is invalid or cannot be read, so that what was valid before stays in use; else 0."),
+			value: func() float64 {
+				if config.InvalidManifests == nil || len(config.InvalidManifests()) == 0 {
+					return 0
+				}
+				return 1
+			},
+		},
 		delayed:     gauge(own, "services_delayed", "Services whose last change has waited for more than 5 seconds, because it is expensive and programmed in parts. They keep their earlier rules until then."),
 		connections: newConnections(config),
 		problems:    newProblems(config),
@@ -167,7 +178,7 @@ func (s *metricSet) all() []metrics.Registerable {
 		s.endpointChanges, s.serviceChanges, s.endpointsPending, s.servicesPending,
 		s.noLocalEndpoints, s.healthz, s.livez, s.conntrackDuration, s.conntrackDeleted,
 		s.withExternalIPs,
-		s.rulesRepaired, s.connectionsClosed, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.configRefused, s.configDiffers, s.contested, s.delayed,
+		s.rulesRepaired, s.connectionsClosed, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.configRefused, s.configDiffers, s.contested, s.delayed, s.invalidManifests,
 		s.refused,
 		s.waiting, s.watchFailing, s.otherProxySeen, s.problems,
 	}

@@ -124,7 +124,7 @@ type Service struct {
 	TypeMeta
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Time is when the object was made, or its counters were read; absent in a list.
+	// Time is absent in a list.
 	Time *time.Time `json:"time,omitempty"`
 	// ClusterIPs, LoadBalancerIPs and ExternalIPs are its addresses, served or not.
 	ClusterIPs      []string `json:"clusterIPs"`
@@ -150,10 +150,9 @@ type Service struct {
 	// HealthCheck is the answer to the health checks of load balancers.
 	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`
 	// Connections and Refused are the sums of those of its addresses.
-	Connections *uint64 `json:"connections,omitempty"`
-	Refused     *uint64 `json:"refused,omitempty"`
-	// ConnectionsError is why the counters could not be read.
-	ConnectionsError string `json:"connectionsError,omitempty"`
+	Connections      *uint64 `json:"connections,omitempty"`
+	Refused          *uint64 `json:"refused,omitempty"`
+	ConnectionsError string  `json:"connectionsError,omitempty"`
 	// Changed is the last change of the Service or its endpoints since the first sync.
 	Changed *Change `json:"changed,omitempty"`
 	// Problems are why connections to some of its addresses fail on this node.
@@ -208,8 +207,7 @@ type Address struct {
 type Endpoint struct {
 	// Address is IP:port; only the IP address if the slice lacks the port.
 	Address string `json:"address"`
-	// Slice is the EndpointSlice's name.
-	Slice string `json:"slice"`
+	Slice   string `json:"slice"`
 	// Ready, Serving and Terminating are the conditions.
 	Ready       bool `json:"ready"`
 	Serving     bool `json:"serving"`
@@ -227,11 +225,9 @@ type Endpoint struct {
 
 // LeftOut is why a traffic policy does not use an endpoint.
 type LeftOut struct {
-	// TrafficPolicy is Cluster or Local.
 	TrafficPolicy string `json:"trafficPolicy"`
 	// Reason is NotReady, Terminating, OtherNode, OtherZone, NotLocal, WrongFamily, NoSuchPort or Duplicate.
-	Reason string `json:"reason"`
-	// Message is the reason in words.
+	Reason  string `json:"reason"`
 	Message string `json:"message"`
 }
 
@@ -283,20 +279,16 @@ type Problem struct {
 // local traffic is detected by it).
 type Explanation struct {
 	TypeMeta
-	// From is the parameter.
 	From string `json:"from"`
 	// Source is its IP address.
-	Source string `json:"source"`
-	// To is IP:port.
-	To string `json:"to"`
-	// Protocol is TCP, UDP or SCTP.
+	Source   string `json:"source"`
+	To       string `json:"to"`
 	Protocol string `json:"protocol"`
 	// Steps are the decisions in their order.
 	Steps []Step `json:"steps"`
 	// Verdict is Balance (sent to an endpoint), Reject, Drop, or Pass (the proxy leaves it alone).
 	Verdict string `json:"verdict"`
-	// Reason is why, in words.
-	Reason string `json:"reason"`
+	Reason  string `json:"reason"`
 	// Service and Port are absent if the destination is no Service's.
 	Service string `json:"service,omitempty"`
 	Port    string `json:"port,omitempty"`
@@ -315,26 +307,25 @@ type Step struct {
 	// Subject is address, source, source ranges, policy, endpoints, affinity or masquerade; question for what was assumed; or
 	// problem for what else is wrong with the Service.
 	Subject string `json:"subject"`
-	// Text is the decision and its reason.
-	Text string `json:"text"`
+	Text    string `json:"text"`
 }
 
 // Trial is the result of connections that were sent from this node to the destination of an Explanation.
 type Trial struct {
-	// Succeeds reports whether they did what was explained, and no endpoint had to be asked itself.
+	// Succeeds is whether they did what was explained, and no endpoint had to be asked itself.
 	Succeeds bool `json:"succeeds"`
-	// Connected, Refused, TimedOut, Denied and Failed are the numbers of connections by their results: Denied ones were refused by rules
-	// of this node as they were sent, and Failed ones could not be sent.
+	// Connected, Refused and TimedOut are the numbers of connections by their results.
 	Connected int `json:"connected"`
 	Refused   int `json:"refused"`
 	TimedOut  int `json:"timedOut"`
-	Denied    int `json:"denied"`
-	Failed    int `json:"failed"`
-	// Error is why the first of those that failed could not be sent.
+	// Denied and Failed are the numbers of those that rules of this node refused at once, and that could not be sent.
+	Denied int `json:"denied"`
+	Failed int `json:"failed"`
+	// Error is why the first one could not be sent.
 	Error string `json:"error,omitempty"`
 	// Endpoints are the results of those endpoints of which any are known.
 	Endpoints []TriedEndpoint `json:"endpoints,omitempty"`
-	// Conclusion says what the results mean.
+	// Conclusion is what the results mean.
 	Conclusion string `json:"conclusion"`
 }
 
@@ -359,10 +350,8 @@ type Ruleset struct {
 
 // FamilyRules are the rules of one IP family.
 type FamilyRules struct {
-	// Family is IPv4 or IPv6.
 	Family string `json:"family"`
-	// Rules is what nft -f or iptables-restore --noflush loads.
-	Rules string `json:"rules"`
+	Rules  string `json:"rules"`
 }
 
 // Comparison is where the kernel's rules differ from what they should be. Served at /comparison, with the parameter mode
@@ -375,9 +364,7 @@ type Comparison struct {
 
 // Difference is a chain, set or map that differs.
 type Difference struct {
-	// Family is IPv4 or IPv6.
 	Family string `json:"family"`
-	// Object is the name of the chain, set or map.
 	Object string `json:"object"`
 	// Note is what missing and extra do not show.
 	Note string `json:"note,omitempty"`

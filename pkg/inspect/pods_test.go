@@ -1,4 +1,4 @@
-package pods
+package inspect
 
 import (
 	"encoding/json"
@@ -49,8 +49,8 @@ func (s server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(answer)
 }
 
-// TestAddress finds a pod by itself, and without the right to read pods by an EndpointSlice.
-func TestAddress(t *testing.T) {
+// TestPodAddress finds a pod by itself, and without the right to read pods by an EndpointSlice.
+func TestPodAddress(t *testing.T) {
 	for _, test := range []struct {
 		server    server
 		name      string
@@ -66,7 +66,7 @@ func TestAddress(t *testing.T) {
 	} {
 		api := httptest.NewServer(test.server)
 		var got string
-		pod, err := Find(t.Context(), &rest.Config{Host: api.URL}, "shop", test.name)
+		pod, err := FindPod(t.Context(), &rest.Config{Host: api.URL}, "shop", test.name)
 		if err == nil {
 			got, err = pod.Address(test.six)
 		}

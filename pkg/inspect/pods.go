@@ -1,5 +1,4 @@
-// Package pods finds the addresses of pods in a cluster.
-package pods
+package inspect
 
 import (
 	"context"
@@ -16,8 +15,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 )
 
-// ParseName splits NAMESPACE/POD. It is not ok for any other text.
-func ParseName(text string) (namespace, pod string, ok bool) {
+// ParsePod splits NAMESPACE/POD. It is not ok for any other text.
+func ParsePod(text string) (namespace, pod string, ok bool) {
 	namespace, pod, ok = strings.Cut(text, "/")
 	return namespace, pod, ok && namespace != "" && pod != "" && !strings.Contains(pod, "/")
 }
@@ -34,9 +33,9 @@ var (
 	endpointSlices = discoveryv1.SchemeGroupVersion.WithResource("endpointslices")
 )
 
-// Find returns a pod. Without the right to read pods it looks for an EndpointSlice that names the pod: a proxy's service account
+// FindPod returns a pod. Without the right to read pods it looks for an EndpointSlice that names the pod: a proxy's service account
 // may list these.
-func Find(ctx context.Context, config *rest.Config, namespace, name string) (*Pod, error) {
+func FindPod(ctx context.Context, config *rest.Config, namespace, name string) (*Pod, error) {
 	clients, err := apiclient.New(config,
 		apiclient.Kinds{Version: corev1.SchemeGroupVersion, Objects: []runtime.Object{&corev1.Pod{}}},
 		apiclient.Kinds{Version: discoveryv1.SchemeGroupVersion, Objects: []runtime.Object{&discoveryv1.EndpointSliceList{}}})
