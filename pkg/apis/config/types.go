@@ -35,7 +35,7 @@ type KubeProxyConfiguration struct {
 	// nodeIPOverride is an IPv6 address. "" disables the server.
 	MetricsBindAddress string `json:"metricsBindAddress"`
 	// bindAddressHardFail ends the process if one of the two servers cannot bind its address; false logs that and retries
-	// every 5 seconds.
+	// twice a second.
 	BindAddressHardFail bool `json:"bindAddressHardFail"`
 	// enableProfiling serves /debug/pprof, and the page that sets the log level, on the metrics server.
 	EnableProfiling bool `json:"enableProfiling"`

@@ -29,8 +29,8 @@ func HandingOver(err error, started time.Duration) bool {
 }
 
 const (
-	// retryPeriod is the time between attempts to listen.
-	retryPeriod = 5 * time.Second
+	// retryPeriod is the time between attempts to listen. In an update with surge a probe fails that meets it, after the other proxy's end.
+	retryPeriod = 500 * time.Millisecond
 
 	readTimeout    = 10 * time.Second
 	maxHeaderBytes = 8 << 10
@@ -69,7 +69,7 @@ type Server struct {
 	HTTP *http.Server
 	// Limit bounds its connections.
 	Limit *Limit
-	// HardFail makes Run return an error if it cannot listen on the address. Otherwise it retries every 5 s.
+	// HardFail makes Run return an error if it cannot listen on the address. Otherwise it retries twice a second.
 	HardFail bool
 	// Failed is called with the first error, and when the error changes; without HardFail for an address in use only after a minute,
 	// because a proxy that hands over has it until then. It may be nil.

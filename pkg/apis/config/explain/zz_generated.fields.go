@@ -58,7 +58,7 @@ func Fields() []Field {
 		{Path: "metricsBindAddress", Type: "string", Default: "127.0.0.1:10249", V1alpha1: "metricsBindAddress",
 			Doc: "metricsBindAddress is the IP:port of the metrics and status server. The IP is [::1] by default if the first nodeIPOverride is an IPv6 address. \"\" disables the server."},
 		{Path: "bindAddressHardFail", Type: "boolean", Default: "true", OldDefault: "false", V1alpha1: "bindAddressHardFail",
-			Doc: "bindAddressHardFail ends the process if one of the two servers cannot bind its address; false logs that and retries every 5 seconds."},
+			Doc: "bindAddressHardFail ends the process if one of the two servers cannot bind its address; false logs that and retries twice a second."},
 		{Path: "enableProfiling", Type: "boolean", Default: "false", V1alpha1: "enableProfiling",
 			Doc: "enableProfiling serves /debug/pprof, and the page that sets the log level, on the metrics server."},
 		{Path: "showHiddenMetricsForVersion", Type: "string", V1alpha1: "showHiddenMetricsForVersion",
