@@ -139,9 +139,6 @@ func (f *Fleet) targets(ctx context.Context) (all []target, notes []string, err 
 		return nil, nil, err
 	}
 	all = slices.Clone(found)
-	if f.options.Node != "" {
-		return all, nil, nil
-	}
 	names, known, err := nodeNames(ctx, f.clients)
 	if err != nil {
 		return nil, nil, err
@@ -205,6 +202,24 @@ func (f *Fleet) connect(t target) (*connection, error) {
 		return nil, err
 	}
 	return &connection{client.Through(pod, fmt.Sprintf("port %s of pod %s", f.options.Metrics, t.pod)), pod}, nil
+}
+
+// Through returns a client that asks the proxy of the selected node, at the port of client's server. It stays connected.
+func (f *Fleet) Through(ctx context.Context, client *inspect.Client) (*inspect.Client, error) {
+	targets, err := find(ctx, f.clients, f.options.Selection)
+	switch {
+	case err != nil:
+		return nil, err
+	case len(targets) == 0:
+		return nil, fmt.Errorf("node %s has no pod with a container %s in namespace %s: see --proxy-namespace", f.options.Node, container, f.options.Namespace)
+	case targets[0].problem != "":
+		return nil, fmt.Errorf("pod %s on node %s cannot be asked: %s", targets[0].pod, f.options.Node, targets[0].problem)
+	}
+	pod, err := forward.ToPod(f.config, f.options.Namespace, targets[0].pod)
+	if err != nil {
+		return nil, err
+	}
+	return client.Through(pod, "pod "+targets[0].pod), nil
 }
 
 // get requests a page that is not part of the API: its status, and the beginning of its text.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
@@ -234,5 +235,46 @@ func objectsOf(t *testing.T) map[string]runtime.Object {
 	return map[string]runtime.Object{
 		"/api/v1/namespaces/default/services/web":                     service,
 		"/apis/discovery.k8s.io/v1/namespaces/default/endpointslices": list,
+	}
+}
+
+// TestThrough asks the proxy of one node as the commands with --node do.
+func TestThrough(t *testing.T) {
+	s := &apiServer{t: t, pods: map[string]*pod{"kube-proxy-n1": ours(t, web("10.244.1.2"))}}
+	client, err := inspect.NewClient(inspect.DefaultServer, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := New(s.config(), Options{Selection: Selection{Namespace: "kube-system", Node: "n1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	through, err := f.Through(t.Context(), client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // over the same connection
+		if service, err := through.Service(t.Context(), "default", "web"); err != nil || service.Endpoints.All != 1 {
+			t.Errorf("got %+v, %v", service, err)
+		}
+	}
+	if n := s.asked["/api/v1/namespaces/kube-system/pods/kube-proxy-n1/portforward"]; n != 1 {
+		t.Errorf("%d port forwards", n)
+	}
+	s.pods["kube-proxy-n1"].pages = nil
+	again, err := f.Through(t.Context(), client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := again.Info(t.Context()); err == nil || !strings.Contains(err.Error(), "no kube-proxy answers at pod kube-proxy-n1: see its log") {
+		t.Errorf("without a proxy: %v", err)
+	}
+	s.pods["kube-proxy-n1"].waiting = "ImagePullBackOff"
+	if _, err := f.Through(t.Context(), client); err == nil || !strings.Contains(err.Error(), "the pod is Pending: ImagePullBackOff") {
+		t.Errorf("of a pod that does not run: %v", err)
+	}
+	delete(s.pods, "kube-proxy-n1")
+	if _, err := f.Through(t.Context(), client); err == nil || !strings.Contains(err.Error(), "node n1 has no pod") {
+		t.Errorf("without a pod: %v", err)
 	}
 }
