@@ -17,6 +17,7 @@ require (
 	go.yaml.in/yaml/v3 v3.0.6 // the lines and columns of fields in YAML documents, for errors
 	golang.org/x/sys v0.49.0 // system calls and constants of the kernel
 	golang.org/x/tools v0.52.0 // tests only: the format txtar of cases
+	gopkg.in/evanphx/json-patch.v4 v4.13.0 // tests only: applies a patch of a Node's taints as the API server does
 	k8s.io/api v0.37.2 // the types of Services, EndpointSlices and Nodes
 	k8s.io/apimachinery v0.37.2 // the machinery of these types: conversion, lists, watches, validation of names
 	k8s.io/client-go v0.37.2 // the connection to the API server: kubeconfig, lists and watches; not its clients for every kind (decision 0026)
@@ -85,7 +86,6 @@ require (
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/time v0.15.0 // indirect
 	google.golang.org/protobuf v1.36.12-0.20260120151049-f2248ac996af // reads objects of the API server in protobuf without most of their fields
-	gopkg.in/evanphx/json-patch.v4 v4.13.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect
