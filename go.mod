@@ -7,6 +7,7 @@ require (
 	github.com/fsnotify/fsnotify v1.10.1 // notices changes of manifests
 	github.com/go-logr/logr v1.4.3 // the logger's interface, below klog
 	github.com/google/go-cmp v0.7.0 // tests only: differences between values
+	github.com/gorilla/websocket v1.5.4-0.20250319132907-e064f32e3674 // tests only: the server's end of port forwards
 	github.com/prometheus/client_golang v1.24.0 // metrics with thousands of series that are computed at each scrape
 	github.com/prometheus/client_model v0.6.2 // the same: the samples themselves
 	github.com/spf13/cobra v1.10.2 // subcommands, help and completion, as in other Kubernetes programs
@@ -16,12 +17,14 @@ require (
 	go.yaml.in/yaml/v3 v3.0.6 // the lines and columns of fields in YAML documents, for errors
 	golang.org/x/sys v0.49.0 // system calls and constants of the kernel
 	golang.org/x/tools v0.52.0 // tests only: the format txtar of cases
+	gopkg.in/evanphx/json-patch.v4 v4.13.0 // tests only: applies a patch of a Node's taints as the API server does
 	k8s.io/api v0.37.2 // the types of Services, EndpointSlices and Nodes
 	k8s.io/apimachinery v0.37.2 // the machinery of these types: conversion, lists, watches, validation of names
 	k8s.io/client-go v0.37.2 // the connection to the API server: kubeconfig, lists and watches; not its clients for every kind (decision 0026)
 	k8s.io/component-base v0.37.2 // metrics and version as Kubernetes' programs expose them
 	k8s.io/klog/v2 v2.140.0 // the log format of Kubernetes' programs
 	k8s.io/kube-proxy v0.37.2 // the types of the configuration file v1alpha1, which is read
+	k8s.io/streaming v0.37.2 // the streams of port forwards, of which client-go opens the connection
 	k8s.io/utils v0.0.0-20260707023825-cf1189d6abe3 // parses addresses exactly as the API server does
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // decodes JSON as the API server does, case-sensitively
 	sigs.k8s.io/knftables v0.0.22 // the objects and operations of nftables transactions, their text, and what runs nft (decision 0031)
@@ -61,6 +64,7 @@ require (
 	github.com/kylelemons/godebug v1.1.0 // indirect
 	github.com/mdlayher/netlink v1.11.2 // indirect
 	github.com/mdlayher/socket v0.6.1 // indirect
+	github.com/moby/spdystream v0.5.1 // indirect
 	github.com/moby/term v0.5.2 // indirect
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
 	github.com/modern-go/reflect2 v1.0.3-0.20250322232337-35a7c28c31ee // indirect
@@ -82,7 +86,6 @@ require (
 	golang.org/x/text v0.43.0 // indirect
 	golang.org/x/time v0.15.0 // indirect
 	google.golang.org/protobuf v1.36.12-0.20260120151049-f2248ac996af // reads objects of the API server in protobuf without most of their fields
-	gopkg.in/evanphx/json-patch.v4 v4.13.0 // indirect
 	gopkg.in/inf.v0 v0.9.1 // indirect
 	k8s.io/kube-openapi v0.0.0-20260721132016-d427ff9ee9ad // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.4.2 // indirect

@@ -102,6 +102,11 @@ func (c Clients) Patch(ctx context.Context, of schema.GroupVersionResource, name
 	return on(c[of.GroupVersion()].Patch(types.MergePatchType), of, namespace).Name(name).Body(patch).Do(ctx).Error()
 }
 
+// PatchJSON changes an object by a JSON patch (RFC 6902).
+func (c Clients) PatchJSON(ctx context.Context, of schema.GroupVersionResource, namespace, name string, patch []byte) error {
+	return on(c[of.GroupVersion()].Patch(types.JSONPatchType), of, namespace).Name(name).Body(patch).Do(ctx).Error()
+}
+
 // on adds what a request is about.
 func on(request *rest.Request, of schema.GroupVersionResource, namespace string) *rest.Request {
 	return request.NamespaceIfScoped(namespace, namespace != "").Resource(of.Resource)

@@ -52,6 +52,8 @@ type Report struct {
 	Services       int `json:"services"`
 	EndpointSlices int `json:"endpointSlices"`
 	Nodes          int `json:"nodes"`
+	// ModeDifferences are what a change of the mode changes for all Services, whatever they are. They are no findings.
+	ModeDifferences []string `json:"modeDifferences,omitempty"`
 	// Findings are sorted by code, then by object; never nil.
 	Findings []Finding `json:"findings"`
 }
@@ -69,6 +71,10 @@ func (r *Report) Looked() string {
 type Options struct {
 	// From and To are the modes before and after a change.
 	From, To ModeNodePorts
+	// OldestKernel is the Linux version that the mode To needs; empty means any.
+	OldestKernel string
+	// Differences are what the change of mode changes for all Services; the report repeats them.
+	Differences []string
 	// Groups are the groups to check; empty means all.
 	Groups []Group
 	// Skip are codes to leave out.
@@ -110,7 +116,7 @@ type claim struct {
 
 // New returns an Analyzer that has seen nothing yet.
 func New(options Options) *Analyzer {
-	a := &Analyzer{options: options, report: Report{TypeMeta: v1alpha1.Meta("Analysis"), Findings: []Finding{}},
+	a := &Analyzer{options: options, report: Report{TypeMeta: v1alpha1.Meta("Analysis"), ModeDifferences: options.Differences, Findings: []Finding{}},
 		wanted: map[Code]Severity{}, nodes: map[netip.Addr]string{}, clusters: map[netip.Addr]string{}}
 	for _, code := range Codes(options.Groups...) {
 		if d, _ := Define(code); !slices.Contains(options.Skip, code) {
@@ -163,6 +169,7 @@ func (a *Analyzer) lookAtNode(node *corev1.Node) {
 		a.Add(Finding{Code: NodeKubeProxyVersion, Kind: "Node", Name: node.Name,
 			Message: "status.nodeInfo.kubeProxyVersion says " + version + ", which is kubelet's version"})
 	}
+	a.kernel(node)
 	if a.objects != nil {
 		a.node(node)
 	}

@@ -17,6 +17,8 @@ const (
 	NodePorts            Code = "NodePortsDifferByMode"
 	NodeKubeProxyVersion Code = "NodeKubeProxyVersion"
 	Configuration        Code = "DeprecatedConfiguration"
+	LostSetting          Code = "SettingWithoutEffect"
+	NodeKernel           Code = "NodeKernelTooOld"
 
 	NoSuchPort          Code = plan.ProblemNoSuchPort
 	NoEndpoints         Code = plan.ProblemNoEndpoints

@@ -14,13 +14,21 @@ func upgradeDefinitions() []Definition {
 			"See whether the load balancer controller runs and may give that address, or remove the field."},
 		{NodePorts, Warning, []Group{Upgrade},
 			"After a change of the proxy mode, other addresses of the nodes serve the node ports.",
-			"Before the change, let clients use the node's primary address, or list the addresses in nodePortAddresses."},
+			"Before the change, let clients use the node's primary address, or write nodePortAddresses: [all] (v1alpha1: [0.0.0.0/0, \"::/0\"]), or the " +
+				"ranges of the addresses that they use. On localhost, nftables mode serves TCP with nodePortAddresses: [primary, localhost] and the feature " +
+				"gate KubeProxyNFTablesLocalhostNodePorts."},
 		{NodeKubeProxyVersion, Info, []Group{Upgrade},
 			"A Node has the deprecated status.nodeInfo.kubeProxyVersion, which is kubelet's version, not the proxy's.",
 			"Read the proxy's metric kubernetes_build_info, and set kubelet's feature gate DisableNodeKubeProxyVersion to remove the field."},
 		{Configuration, Warning, []Group{Upgrade},
 			"A setting of a configuration file is deprecated or not supported.",
 			"Write the file in the latest version with \"kube-proxy config convert\"; see \"kube-proxy config explain FIELD\"."},
+		{LostSetting, Warning, []Group{Upgrade},
+			"A setting of ipvs mode has no effect in the new mode. Info if that makes no difference for most users.",
+			"Write what the message names instead, if clients rely on it."},
+		{NodeKernel, Warning, []Group{Upgrade},
+			"After a change of the proxy mode, a Node's kernel is older than the new mode needs.",
+			"Try it on that node: kube-proxy check --pre --proxy-mode MODE; distributions backport what is needed. Update the kernel, or keep the mode there."},
 	}
 }
 

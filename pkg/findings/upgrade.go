@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
@@ -144,4 +145,16 @@ func (a *Analyzer) nodePorts(s *corev1.Service) {
 			" mode serves " + strings.Join(less.Localhost, ", ") + " there and rejects them"
 	}
 	a.found(NodePorts, s, message, "")
+}
+
+// kernel finds a node whose kernel has a lower number than the mode after the change needs.
+func (a *Analyzer) kernel(node *corev1.Node) {
+	info := &node.Status.NodeInfo
+	if a.options.OldestKernel == "" || info.OperatingSystem == "windows" {
+		return
+	}
+	if has, err := version.ParseGeneric(info.KernelVersion); err == nil && !has.AtLeast(version.MustParseGeneric(a.options.OldestKernel)) {
+		a.Add(Finding{Code: NodeKernel, Kind: "Node", Name: node.Name,
+			Message: fmt.Sprintf("Linux %s: %s mode needs %s", info.KernelVersion, a.options.To.Mode, a.options.OldestKernel)})
+	}
 }

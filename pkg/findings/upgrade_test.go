@@ -44,7 +44,8 @@ func TestUpgradeFindings(t *testing.T) {
 		return Options{From: ModeNodePorts{"iptables", everywhere, before}, To: ModeNodePorts{"nftables", false, after}}
 	}
 	both := change(true, all, nil)
-	back := Options{From: both.To, To: both.From}
+	back, newer := Options{From: both.To, To: both.From}, both
+	newer.OldestKernel = "5.13"
 	ports := "type: NodePort\nclusterIP: 10.96.0.10\nports: [{port: 80, nodePort: 30080}, {port: 53, protocol: UDP, nodePort: 30053}]"
 	plainPorts := strings.Replace(service("web", ports), "  ports: [{name: http, port: 80}, {name: dns, port: 53, protocol: UDP}]\n", "", 1)
 	node := "---\napiVersion: v1\nkind: Node\nmetadata: {name: n1}\nstatus: {addresses: [{type: InternalIP, address: 192.0.2.1}, {type: Hostname, address: n1}]%s}\n"
@@ -99,6 +100,12 @@ func TestUpgradeFindings(t *testing.T) {
 		{"a node", fmt.Sprintf(node, ""), both, nil},
 		{"a node that reports a proxy", fmt.Sprintf(node, ", nodeInfo: {kubeProxyVersion: v1.30.0}"), both,
 			[]string{"NodeKubeProxyVersion Node /n1: status.nodeInfo.kubeProxyVersion says v1.30.0, which is kubelet's version"}},
+		{"a node whose kernel is too old for the mode", fmt.Sprintf(node, ", nodeInfo: {kernelVersion: 5.10.0-23-cloud-amd64}"), newer,
+			[]string{"NodeKernelTooOld Node /n1: Linux 5.10.0-23-cloud-amd64: nftables mode needs 5.13"}},
+		{"a node whose kernel is new enough", fmt.Sprintf(node, ", nodeInfo: {kernelVersion: 5.13.0+}"), newer, nil},
+		{"a node whose kernel has no number", fmt.Sprintf(node, ", nodeInfo: {kernelVersion: unknown}"), newer, nil},
+		{"a node with Windows", fmt.Sprintf(node, ", nodeInfo: {kernelVersion: 4.0.1, operatingSystem: windows}"), newer, nil},
+		{"an old kernel without a change", fmt.Sprintf(node, ", nodeInfo: {kernelVersion: 5.10.0}"), both, nil},
 		{"a check that is skipped", fmt.Sprintf(node, ", nodeInfo: {kubeProxyVersion: v1.30.0}"), Options{Skip: []Code{NodeKubeProxyVersion}}, nil},
 	} {
 		if diff := cmp.Diff(test.want, lines(look(t, test.options, test.objects))); diff != "" {

@@ -28,6 +28,9 @@ const DefaultTimeout = 5 * time.Second
 // Client is a Reader of a running proxy.
 type Client struct {
 	server string
+	// at is where the proxy runs, in errors: the server, or another machine's pod.
+	at     string
+	remote bool
 	http   *http.Client
 }
 
@@ -45,17 +48,27 @@ func NewClient(server string, timeout time.Duration) (*Client, error) {
 		return nil, fmt.Errorf("%q is no address of a proxy: write HOST:PORT, as in %s", server, DefaultServer)
 	}
 	// No proxy of the environment: the server is on this machine.
-	return &Client{server: "http://" + u.Host, http: &http.Client{Timeout: timeout, Transport: &http.Transport{}}}, nil
+	return &Client{server: "http://" + u.Host, at: "http://" + u.Host, http: &http.Client{Timeout: timeout, Transport: &http.Transport{}}}, nil
+}
+
+// Through returns the same Client for a server on another machine, which a transport reaches. at is where that is, in errors.
+func (c *Client) Through(transport http.RoundTripper, at string) *Client {
+	return &Client{server: c.server, at: at, remote: true, http: &http.Client{Timeout: c.http.Timeout, Transport: transport}}
 }
 
 // NotRunningError is the error if nothing listens on the server's address.
 type NotRunningError struct {
-	// Server is the URL.
+	// Server is the URL, or the pod.
 	Server string
 	Cause  error
+	// Remote is whether it is on another machine.
+	Remote bool
 }
 
 func (e *NotRunningError) Error() string {
+	if e.Remote {
+		return fmt.Sprintf("no kube-proxy answers at %s: see its log, or name another metrics address with --server: %v", e.Server, e.Cause)
+	}
 	return fmt.Sprintf("no kube-proxy answers at %s: run this on its node, or in its pod (kubectl exec); name another metrics address with --server; "+
 		"or read objects without a proxy, with --manifests or --kubeconfig: %v", e.Server, e.Cause)
 }
@@ -75,12 +88,12 @@ func get[T any](ctx context.Context, c *Client, path string, query url.Values, k
 	response, err := c.http.Do(request)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return nil, &NotRunningError{c.server, syscall.ECONNREFUSED}
+		return nil, &NotRunningError{c.at, syscall.ECONNREFUSED, c.remote}
 	case isTimeout(err):
 		return nil, fmt.Errorf("the proxy at %s does not answer within %s: it hangs or is overloaded, or another program has its port; \"kube-proxy check\" looks (--request-timeout)",
-			c.server, c.http.Timeout)
+			c.at, c.http.Timeout)
 	case err != nil:
-		return nil, fmt.Errorf("ask the proxy: %w", err)
+		return nil, fmt.Errorf("ask the proxy at %s: %w", c.at, unwrapped(err))
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
@@ -90,15 +103,15 @@ func get[T any](ctx context.Context, c *Client, path string, query url.Values, k
 	var raw json.RawMessage
 	var meta v1alpha1.TypeMeta
 	if err := errors.Join(body.Decode(&raw), json.Unmarshal(raw, &meta)); err != nil {
-		return nil, fmt.Errorf("read the answer of the proxy at %s: %w", c.server, err)
+		return nil, fmt.Errorf("read the answer of the proxy at %s: %w", c.at, err)
 	}
 	if meta.APIVersion != v1alpha1.APIVersion || meta.Kind != kind {
 		return nil, fmt.Errorf("the server at %s answered with %s %q, not with %s %q: use the program of the proxy's version",
-			c.server, meta.Kind, meta.APIVersion, kind, v1alpha1.APIVersion)
+			c.at, meta.Kind, meta.APIVersion, kind, v1alpha1.APIVersion)
 	}
 	object := new(T)
 	if err := json.Unmarshal(raw, object); err != nil {
-		return nil, fmt.Errorf("read the answer of the proxy at %s: %w", c.server, err)
+		return nil, fmt.Errorf("read the answer of the proxy at %s: %w", c.at, err)
 	}
 	return object, nil
 }
@@ -118,13 +131,45 @@ func (c *Client) failure(response *http.Response) error {
 	media, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
 	switch err := json.Unmarshal(body, &failed); {
 	case media == "application/json" && err == nil && failed.Kind == v1alpha1.KindStatus:
-		return errors.New(failed.Message)
+		return &StatusError{Code: response.StatusCode, Message: failed.Message}
 	case response.StatusCode == http.StatusNotFound:
-		return fmt.Errorf("the server at %s has no API %s: it is an older version of this program, or another one, such as Kubernetes' own kube-proxy; "+
-			"use --manifests or --kubeconfig to read objects instead", c.server, v1alpha1.APIVersion)
+		return &NoAPIError{c.at}
 	default:
-		return fmt.Errorf("the server at %s answered with %s", c.server, response.Status)
+		return fmt.Errorf("the server at %s answered with %s", c.at, response.Status)
 	}
+}
+
+// StatusError is an error that the proxy answered with.
+type StatusError struct {
+	// Code is the status of HTTP.
+	Code    int
+	Message string
+}
+
+func (e *StatusError) Error() string { return e.Message }
+
+// NoAPIError is the error if the server is no proxy with this API.
+type NoAPIError struct {
+	// Server is the URL, or the pod.
+	Server string
+}
+
+func (e *NoAPIError) Error() string {
+	return fmt.Sprintf("the server at %s has no API %s: it is an older version of this program, or another one, such as Kubernetes' own kube-proxy; "+
+		"use --manifests or --kubeconfig to read objects instead", e.Server, v1alpha1.APIVersion)
+}
+
+// unwrapped returns an error without the URL of its request.
+func unwrapped(err error) error {
+	if request, ok := errors.AsType[*url.Error](err); ok {
+		return request.Err
+	}
+	return err
+}
+
+// Digests returns what the proxy knows of Services in short, and with services also of each.
+func (c *Client) Digests(ctx context.Context, services bool) (*v1alpha1.Digests, error) {
+	return get[v1alpha1.Digests](ctx, c, "/digests", url.Values{"services": {strconv.FormatBool(services)}}, v1alpha1.KindDigests)
 }
 
 // Info is part of [Reader].

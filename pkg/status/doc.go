@@ -3,6 +3,7 @@
 //
 //	state.go     a State: a snapshot with its plan, and what else is known; everything else is a function of it
 //	service.go   Services with addresses, endpoints and problems
+//	digests.go   what is known of Services, in short
 //	missing.go   the error for a Service that is not served
 //	question.go  the source and destination of a connection
 //	explain.go   the explanation of one connection

@@ -168,25 +168,46 @@ func TestChartEqualsOverlays(t *testing.T) {
 	}
 }
 
-// TestPodMonitor compares the component's object with the chart's.
-func TestPodMonitor(t *testing.T) {
-	component, err := filepath.Abs("../../build/manifests/components/pod-monitor")
+// withComponent renders a component, with more lines of the kustomization.
+func withComponent(t *testing.T, name, more string) map[string]object {
+	t.Helper()
+	folder := t.TempDir()
+	manifests, err := filepath.Abs("../../build/manifests")
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder := t.TempDir()
-	relative, err := filepath.Rel(folder, component)
-	if err != nil {
+	if manifests, err = filepath.Rel(folder, manifests); err != nil {
 		t.Fatal(err)
 	}
 	files := filesys.MakeFsOnDisk()
-	text := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\ncomponents: [" + relative + "]\n" +
-		"labels: [{pairs: {app.kubernetes.io/name: kube-proxy, app.kubernetes.io/component: service-proxy, app.kubernetes.io/part-of: kubernetes}}]\n"
+	text := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\ncomponents: [" + filepath.Join(manifests, "components", name) + "]\n" +
+		strings.ReplaceAll(more, "MANIFESTS", manifests)
 	if err := files.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(text)); err != nil {
 		t.Fatal(err)
 	}
+	return comparableObjects(t, kustomize(t, files, folder))
+}
+
+// TestStartupTaint compares the overlays with the component and the chart with the value.
+func TestStartupTaint(t *testing.T) {
+	for _, name := range []string{"nftables", "canary"} {
+		want := withComponent(t, "startup-taint", "resources: [MANIFESTS/overlays/"+name+"]\n")
+		got := comparableObjects(t, objects(t, needed, variants[name], "startupTaint: kube-proxy/startup:NoSchedule"))
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: the component (-) and the chart (+) differ:\n%s", name, diff)
+		}
+		without := comparableObjects(t, objects(t, needed, variants[name]))
+		if cmp.Equal(want, without) {
+			t.Errorf("%s: the component changes nothing", name)
+		}
+	}
+}
+
+// TestPodMonitor compares the component's object with the chart's.
+func TestPodMonitor(t *testing.T) {
 	const key = "PodMonitor kube-system/kube-proxy"
-	want := comparableObjects(t, kustomize(t, files, folder))
+	want := withComponent(t, "pod-monitor",
+		"labels: [{pairs: {app.kubernetes.io/name: kube-proxy, app.kubernetes.io/component: service-proxy, app.kubernetes.io/part-of: kubernetes}}]\n")
 	got := comparableObjects(t, objects(t, needed, `{metrics: {podMonitor: {enabled: true}}, config: {metricsBindAddress: "0.0.0.0:10249"}}`))
 	if want[key] == nil {
 		t.Fatalf("the component has %v", slices.Collect(maps.Keys(want)))
@@ -263,6 +284,7 @@ func TestEveryValue(t *testing.T) {
 		{`image: {pullPolicy: Always}`, "DaemonSet", "imagePullPolicy: Always"},
 		{`imagePullSecrets: [{name: key}]`, "DaemonSet", "imagePullSecrets:\n      - name: key"},
 		{`nameOverride: proxy`, "ClusterRoleBinding", "name: proxy\nroleRef"},
+		{`startupTaint: "a=b:NoExecute"`, "DaemonSet", "- --startup-taint=a=b:NoExecute"},
 		{`serviceAccount: {name: other}`, "DaemonSet", "serviceAccountName: other"},
 		{`serviceAccount: {annotations: {a: b}}`, "ServiceAccount", "a: b"},
 		{`metrics: {podMonitor: {enabled: true, labels: {release: p}}}` + "\n" + `config: {metricsBindAddress: "10.0.0.1:1"}`, "PodMonitor", "release: p"},

@@ -163,7 +163,7 @@ func (p *process) run(ctx context.Context) (err error) {
 	})
 	defer func() { err = errors.Join(err, turn.Release()) }()
 	serving.page = page.New(page.Config{Observer: shown, Healthy: checker.Healthy})
-	observers := append(p.observers(ctx, in.recorder, checker, measured, limits), p.healthChecks(in.recorder, checker, shown, limits), watch, shown,
+	observers := append(p.observers(ctx, in.recorder, checker, measured, limits), p.healthChecks(in.recorder, checker, shown, limits), watch, shown, in.started,
 		conntrack.New(conntrack.Config{Families: p.families.All, Table: flows, Swept: measured.ConntrackSwept}),
 		proxy.NewAfterSync(func(context.Context) { debug.FreeOSMemory() })) // what only a start needs
 	loop := proxy.New(proxy.Config{

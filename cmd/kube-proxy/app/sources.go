@@ -18,6 +18,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver/events"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver/taint"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
 )
 
@@ -29,6 +30,8 @@ type inputs struct {
 	unlisted func() (names, hint string)
 	// invalid describes manifests that are not in use.
 	invalid func() []string
+	// started is the observer that removes the startup taint.
+	started proxy.Observer
 	// publish runs as long as the proxy does.
 	publish part
 }
@@ -40,7 +43,7 @@ func (in *inputs) complete() bool { return source.AllComplete(in.sources) }
 // command line's share.
 func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node string, opts runOptions, watched apiserver.Options) (*inputs, error) {
 	machine := netif.Kernel{}
-	in := &inputs{sources: []source.Source{source.NewInterfaces(machine)}}
+	in := &inputs{sources: []source.Source{source.NewInterfaces(machine)}, started: proxy.Ignore{}}
 	if opts.manifests != "" {
 		in.unlisted = func() (names, hint string) { return "", "" }
 		files := manifests.New(opts.manifests, node, manifests.Options{
@@ -65,7 +68,10 @@ func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node st
 	}
 	in.sources, in.unlisted, in.invalid = append(in.sources, api), api.Missing, func() []string { return nil }
 	in.recorder, in.publish = published, published.Run
-	return in, nil
+	if of := opts.startupTaint; of != (taint.Taint{}) {
+		in.started, err = taint.New(client, node, of, published)
+	}
+	return in, err
 }
 
 // ErrNoServer is the error if nothing says where the API server is.

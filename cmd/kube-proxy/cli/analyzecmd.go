@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -35,7 +36,7 @@ type analyzeOptions struct {
 	kubeconfig, context string
 	manifests           string
 	configFile          string
-	toMode              string
+	from, toMode        string
 	namespaces          []string
 	allNamespaces       bool
 	groups, skip        []string
@@ -69,7 +70,8 @@ func newAuditCommand() *cobra.Command {
 
   external IPs, which only a feature gate serves, and manifests to use instead (-o manifests);
   spec.loadBalancerIP that no controller acknowledged;
-  node ports that a change of the proxy mode moves to other addresses (--to-mode, or --config with mode ipvs);
+  what a change of the proxy mode changes (--to-mode, --from, or --config with mode ipvs): node ports on other addresses,
+    settings without an effect, kernels that are too old, and what differs for all Services, which is no finding;
   nodes whose kubelet reports a kube-proxy version, which it cannot know;
   deprecated or unsupported settings of a configuration file (--config).
 
@@ -77,6 +79,7 @@ It only lists Services and Nodes; build/manifests/audit-role.yaml grants that.
 
 Exit codes: 0 without findings, 1 with any, 2 if not everything could be read; the rest is checked.`,
 		Example: `  kube-proxy audit --config /var/lib/kube-proxy/config.conf --to-mode nftables -o json
+  kube-proxy audit --from ipvs
   kube-proxy audit -o manifests > instead.yaml`,
 	}
 	return addAnalysis(command, findings.Info, findings.Upgrade)
@@ -92,14 +95,15 @@ func addAnalysis(command *cobra.Command, failOn findings.Severity, groups ...fin
 	flags.StringVar(&opts.context, "context", "", contextUsage)
 	flags.StringVar(&opts.manifests, "manifests", "", "Read a `directory` of manifests or one file, not a cluster; - is standard input.")
 	flags.StringVar(&opts.configFile, "config", "", "Configuration `file` of the proxy, or a ConfigMap with one.")
-	flags.StringVar(&opts.toMode, "to-mode", "", "Proxy `mode` to change to, from that of --config or iptables: iptables, nftables. For the group upgrade.")
+	flags.StringVar(&opts.from, "from", "", "Proxy `mode` to change from, in place of that of --config or iptables: iptables, nftables, ipvs. For the group upgrade.")
+	flags.StringVar(&opts.toMode, "to-mode", "", "Proxy `mode` to change to: iptables, nftables. From ipvs the default is nftables. For the group upgrade.")
 	flags.StringSliceVarP(&opts.namespaces, "namespace", "n", nil, "Report only findings in these `namespaces`.")
 	flags.BoolVarP(&opts.allNamespaces, "all-namespaces", "A", false, "Report findings in all namespaces, the default.")
 	flags.StringSliceVar(&opts.groups, "group", names(groups), "Check these `groups`: "+strings.Join(names(findings.Groups()), ", ")+".")
 	flags.StringSliceVar(&opts.skip, "skip", nil, "Leave out these `codes` of docs/findings.md.")
 	flags.StringVar(&opts.failOn, "fail-on", string(failOn), "Exit with 1 from this `severity` on: "+strings.Join(failOns(), ", ")+".")
 	opts.checkOutput = outputFlag(command, &opts.output, outputTable, outputJSON, outputYAML, outputManifests)
-	for flag, values := range map[string][]string{"group": names(findings.Groups()), "skip": names(findings.Codes(groups...)), "fail-on": failOns(), "to-mode": servedModes()} {
+	for flag, values := range map[string][]string{"group": names(findings.Groups()), "skip": names(findings.Codes(groups...)), "fail-on": failOns(), "to-mode": servedModes(), "from": leftModes()} {
 		_ = command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	return command
@@ -111,6 +115,9 @@ func failOns() []string {
 
 // servedModes are the modes that a cluster can change to.
 func servedModes() []string { return names(config.ServedModes()) }
+
+// leftModes are the modes that a cluster can change from.
+func leftModes() []string { return append(servedModes(), string(config.ProxyModeIPVS)) }
 
 // check returns a usage error if flags contradict each other or have unknown values.
 func (o *analyzeOptions) check() error {
@@ -124,7 +131,7 @@ func (o *analyzeOptions) check() error {
 		return app.UsageError{Err: errors.New("-A and -n exclude each other")}
 	}
 	if err := errors.Join(checkOneOf("fail-on", failOns(), o.failOn), checkOneOf("group", names(findings.Groups()), o.groups...),
-		checkOneOf("to-mode", servedModes(), strings.Fields(o.toMode)...)); err != nil { // no value if it is empty
+		checkOneOf("to-mode", servedModes(), strings.Fields(o.toMode)...), checkOneOf("from", leftModes(), strings.Fields(o.from)...)); err != nil { // no value if it is empty
 		return err
 	}
 	for _, name := range o.skip {
@@ -188,10 +195,17 @@ func (o *analyzeOptions) analyzer(cmd *cobra.Command) (*findings.Analyzer, error
 			return nil, err
 		}
 	}
+	if o.from != "" {
+		left := *cfg
+		left.Mode = config.ProxyMode(o.from)
+		cfg = &left
+	}
 	options, err := modeChange(cfg, config.ProxyMode(o.toMode), gates)
 	if err != nil {
 		return nil, err
 	}
+	from, to := config.ProxyMode(options.From.Mode), config.ProxyMode(options.To.Mode)
+	options.OldestKernel, options.Differences = config.OldestKernel(to), config.ModeDifferences(from, to)
 	options.Plan, options.Namespaces = planning, o.namespaces
 	for _, group := range o.groups {
 		options.Groups = append(options.Groups, findings.Group(group))
@@ -200,7 +214,7 @@ func (o *analyzeOptions) analyzer(cmd *cobra.Command) (*findings.Analyzer, error
 		options.Skip = append(options.Skip, findings.Code(code))
 	}
 	analyzer := findings.New(options)
-	for _, f := range deprecated {
+	for _, f := range slices.Concat(deprecated, lostSettings(cmp.Or(o.configFile, "(defaults)"), cfg)) {
 		analyzer.Add(f)
 	}
 	return analyzer, nil
@@ -286,6 +300,18 @@ func configFindings(path string, l *app.Loaded) []findings.Finding {
 	return all
 }
 
+// lostSettings returns the settings of ipvs mode that have no effect any more.
+func lostSettings(path string, cfg *config.KubeProxyConfiguration) (all []findings.Finding) {
+	for _, lost := range cfg.LostSettings() {
+		f := findings.Finding{Code: findings.LostSetting, Kind: "File", Name: path, Message: lost.Field + ": " + lost.Message}
+		if lost.Minor {
+			f.Severity = findings.Info
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
 // printInstead prints only the manifests, to be reviewed, changed and applied.
 func printInstead(out io.Writer, report *findings.Report) error {
 	for _, finding := range report.Findings {
@@ -300,6 +326,13 @@ func printInstead(out io.Writer, report *findings.Report) error {
 
 // printAnalysis prints a table, the worst findings first, and what to do about each code.
 func printAnalysis(out io.Writer, report *findings.Report) error {
+	if len(report.ModeDifferences) > 0 {
+		fmt.Fprintln(out, "The modes differ for all Services:")
+		for _, difference := range report.ModeDifferences {
+			fmt.Fprintf(out, "* %s\n", strings.ReplaceAll(terminal.Wrap(difference, 98), "\n", "\n  "))
+		}
+		fmt.Fprintln(out)
+	}
 	if len(report.Findings) == 0 {
 		_, err := fmt.Fprintf(out, "Nothing found in %s.\n", report.Looked())
 		return err

@@ -25,7 +25,7 @@ const commandsHead = `# Commands
 Generated from the help of the program by "make docs"; do not edit.
 
 Without a command, kube-proxy is the proxy. No other command changes Services, rules or settings of the node. Most ask the proxy that runs on
-the node ([API](api.md)); analyze, audit and config work on any machine, also on macOS and Windows. All have --help and --version.
+the node ([API](api.md)); analyze, audit, config and fleet work on any machine, also on macOS and Windows. All have --help and --version.
 
 Shells complete commands, flags, Services and namespaces after ` + "`source <(kube-proxy completion bash)`" + ` (or zsh, fish, powershell). As
 a plugin (` + "`ln -s $(which kube-proxy) ~/bin/kubectl-kube_proxy`" + `), ` + "`kubectl kube-proxy analyze`" + ` is ` + "`kube-proxy analyze`" + `.

@@ -84,7 +84,7 @@ func (o *explainOptions) check() error {
 		return app.UsageError{Err: fmt.Errorf("the destination is missing: give IP:PORT or NAMESPACE/NAME")}
 	case o.try < 0 || o.try > maxTries:
 		return app.UsageError{Err: fmt.Errorf("--try %d is not between 0 and %d", o.try, maxTries)}
-	case o.try > 0 && (o.connection.From != "node" || !o.running()):
+	case o.try > 0 && (o.connection.From != "node" || !o.running() || o.elsewhere()):
 		return app.UsageError{Err: fmt.Errorf("--try sends connections from this node: it needs --from node and a running proxy")}
 	}
 	return o.checkOutput()

@@ -16,6 +16,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
+	"github.com/seed-11a05479/kube-proxy/pkg/fleet"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
@@ -31,6 +32,8 @@ type readerOptions struct {
 	manifests           string
 	kubeconfig, context string
 	configFile, node    string
+	// proxies is the namespace of the pods of proxies on other nodes.
+	proxies string
 	// namespace is that of Services that are named without one.
 	namespace string
 	// mode is the proxy mode to plan for in place of a running proxy; empty is the configuration's.
@@ -41,8 +44,9 @@ type readerOptions struct {
 
 // readerHelp is a part of the help of each command with readerOptions.
 const readerHelp = `
-It asks the proxy that runs on this node. Where none runs, --manifests or --kubeconfig shows what a proxy on the Node --node
-would do with the objects of files or of a cluster, configured by --config.`
+It asks the proxy that runs on this node, or with --node that of another one, through the API server of kubectl's configuration
+and a port forward (build/manifests/fleet-role.yaml). Where none runs, --manifests or --kubeconfig shows what a proxy on the Node
+--node would do with the objects of files or of a cluster, configured by --config.`
 
 // The usages of flags that several commands have.
 const (
@@ -58,7 +62,8 @@ func (o *readerOptions) addFlags(command *cobra.Command) {
 	flags.StringVar(&o.manifests, "manifests", "", "Read a `directory` of manifests, not a running proxy.")
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Read the cluster of a kubeconfig `file`, not a running proxy.")
 	flags.StringVar(&o.context, "context", "", contextUsage)
-	flags.StringVar(&o.node, "node", "", "Node `name`, with --manifests or --kubeconfig. Default: this host's.")
+	flags.StringVar(&o.node, "node", "", "Node `name`. Default: this host's.")
+	flags.StringVar(&o.proxies, "proxy-namespace", proxyNamespace, "The `namespace` of the proxy's pods, with --node.")
 	flags.StringVar(&o.configFile, "config", "", "Configuration `file` of the proxy, with --manifests or --kubeconfig.")
 }
 
@@ -95,6 +100,17 @@ func (o *readerOptions) complete(cmd *cobra.Command, args []string, names func(c
 // running reports whether a running proxy is to be asked.
 func (o *readerOptions) running() bool { return o.manifests == "" && o.kubeconfig == "" }
 
+// elsewhere reports whether it is that of another node.
+func (o *readerOptions) elsewhere() bool { return o.running() && o.node != "" }
+
+// onlyHere returns a usage error for what needs this node's kernel.
+func (o *readerOptions) onlyHere(what string) error {
+	if !o.elsewhere() {
+		return nil
+	}
+	return app.UsageError{Err: fmt.Errorf("%s uses the kernel of the node: instead of --node, run it in the proxy's pod there, which \"kube-proxy fleet\" names (kubectl -n %s exec POD -- kube-proxy ...)", what, o.proxies)}
+}
+
 // check rejects flags that contradict each other.
 func (o *readerOptions) check(cmd *cobra.Command) error {
 	switch {
@@ -102,8 +118,8 @@ func (o *readerOptions) check(cmd *cobra.Command) error {
 		return app.UsageError{Err: errors.New("--manifests and --kubeconfig exclude each other: objects come from one place")}
 	case !o.running() && cmd.Flags().Changed("server"):
 		return app.UsageError{Err: errors.New("--server names a running proxy: it excludes --manifests and --kubeconfig")}
-	case o.running() && (o.node != "" || o.configFile != ""):
-		return app.UsageError{Err: errors.New("--node and --config need --manifests or --kubeconfig: a running proxy has its own")}
+	case o.running() && o.configFile != "":
+		return app.UsageError{Err: errors.New("--config needs --manifests or --kubeconfig: a running proxy has its own")}
 	}
 	return nil
 }
@@ -121,9 +137,25 @@ func (o *readerOptions) open(cmd *cobra.Command) (inspect.Reader, error) {
 		if err != nil {
 			return nil, app.UsageError{Err: err}
 		}
+		if o.elsewhere() {
+			return o.through(cmd, client)
+		}
 		return client, nil
 	}
 	return o.load(cmd)
+}
+
+// through returns a client for the proxy of another node.
+func (o *readerOptions) through(cmd *cobra.Command, client *inspect.Client) (inspect.Reader, error) {
+	config, err := restConfig("", o.context, "kube-proxy")
+	if err != nil {
+		return nil, err
+	}
+	of, err := fleet.New(config, fleet.Options{Selection: fleet.Selection{Namespace: o.proxies, Node: o.node}, Timeout: o.timeout})
+	if err != nil {
+		return nil, err
+	}
+	return of.Through(cmd.Context(), client)
 }
 
 // failing warns of what is wrong with the proxy as a whole, and returns an error if the last sync failed in a family, or in any if family

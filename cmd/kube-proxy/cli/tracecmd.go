@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -93,7 +94,7 @@ func (o *traceOptions) check() (packets.Target, error) {
 // run traces packets and prints them.
 func (o *traceOptions) run(cmd *cobra.Command) error {
 	target, err := o.check()
-	if err != nil {
+	if err := cmp.Or(err, o.onlyHere("trace")); err != nil {
 		return err
 	}
 	o.here = true

@@ -48,6 +48,7 @@ func NewHandler(o *Observer) *Handler {
 		"/repairs":    respond(h.inForce(func(*http.Request) (any, error) { return o.Repairs(), nil })),
 		"/history":    respond(func(*http.Request) (any, error) { return o.History(), nil }),
 		"/rules":      h.whole.Handler(respond(rules)),
+		"/digests":    h.whole.Handler(respond(h.inForce(h.digests))),
 
 		"/services/{namespace}/{name}": h.single.Handler(respond(h.inForce(h.service))),
 	} {
@@ -162,6 +163,14 @@ func (h *Handler) service(r *http.Request) (any, error) {
 	}
 	service.ConnectionsError = failed
 	return service, nil
+}
+
+func (h *Handler) digests(r *http.Request) (any, error) {
+	services, err := parameter(r, "services")
+	if err != nil {
+		return nil, err
+	}
+	return h.observer.State().Digests(services), nil
 }
 
 func (h *Handler) explain(r *http.Request) (any, error) {

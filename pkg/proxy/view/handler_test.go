@@ -217,6 +217,8 @@ func TestHandler(t *testing.T) {
 		{"/explain?from=node&to=10.96.0.10:80", 200, `"verdict":"Balance"`},
 		{"/explain?to=", 400, `is no destination`},
 		{"/explain?from=node&to=%5B::ffff:10.96.0.10%5D:80", 400, `ask for 10.96.0.10:80`},
+		{"/digests", 200, `"kind":"Digests","apiVersion":"serviceproxy/v1alpha1","all":"`},
+		{"/digests?services=true", 200, `"services":{"default/web":"`},
 		{"/repairs", 200, `"items":[]`},
 		{"/history", 200, `"items":[{"start":"2026-11-22T08:01:00Z","syncs":0`},
 		{"/rules", 200, `"mode":"nftables","families":[{"family":"IPv4","rules":"rules of 2 frontends"}]`},

@@ -199,6 +199,8 @@ containers:
   {{- include "kube-proxy.args" . | nindent 2 }}
   {{- if .Values.standalone.enabled }}
   - --manifests=/manifests
+  {{- else if .Values.startupTaint }}
+  - --startup-taint={{ .Values.startupTaint }}
   {{- end }}
   {{- with .Values.extraArgs }}
   {{- toYaml . | nindent 2 }}

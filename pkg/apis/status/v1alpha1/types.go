@@ -20,6 +20,7 @@ const (
 	KindHistory     = "History"
 	KindRuleset     = "Ruleset"
 	KindComparison  = "Comparison"
+	KindDigests     = "Digests"
 	KindStatus      = "Status"
 )
 
@@ -104,6 +105,17 @@ type FamilySync struct {
 	Rules    int `json:"rules"`
 	// Error is why it failed, which leaves the earlier rules in force.
 	Error string `json:"error,omitempty"`
+}
+
+// Digests is what the node knows of Services, in short: nodes with the same digest know the same addresses, ports, policies and endpoints,
+// with their conditions. What nodes see differently by design, such as which endpoints are local, is left out. Served at /digests, with
+// the parameter services=true.
+type Digests struct {
+	TypeMeta
+	// All is the digest of all Services.
+	All string `json:"all"`
+	// Services are those of each Service, by NAMESPACE/NAME; absent without services=true.
+	Services map[string]string `json:"services,omitempty"`
 }
 
 // ServiceList lists Services by namespace and name. Served at /services, with the parameters namespace, address (of the

@@ -1,0 +1,178 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
+	"github.com/seed-11a05479/kube-proxy/pkg/fleet"
+	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
+	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
+)
+
+// Where a proxy is by default.
+const (
+	proxyNamespace = "kube-system"
+	proxySelector  = "k8s-app=kube-proxy"
+	metricsPort    = "10249"
+	healthzPort    = "10256"
+)
+
+const (
+	// changeLag is how long a change may wait to be programmed before a node lags. Clocks of machines differ.
+	changeLag = 10 * time.Second
+	// settleTime is the time between two readings of nodes that differ.
+	settleTime = time.Second
+)
+
+// fleetOptions are the flags of "kube-proxy fleet" and "kube-proxy fleet wait".
+type fleetOptions struct {
+	kubeconfig, context string
+	fleet.Options
+	output      string
+	checkOutput func() error
+	// namespace and timeout are those of wait.
+	namespace string
+	timeout   time.Duration
+}
+
+func newFleetCommand() *cobra.Command {
+	opts := &fleetOptions{}
+	command := &cobra.Command{
+		Use:   "fleet",
+		Short: "Show what the proxies of all nodes serve, and where they disagree",
+		Long: `Ask the proxy of every node, through the API server, for its version, mode, health, last sync, what it waits for, how often other
+programs changed its rules, and its problems; and name the Services that nodes know differently. Nodes without this proxy, and
+those that cannot be asked, have a line each that says why. docs/fleet.md has more.
+
+Compared is what nodes know and have programmed: addresses, ports, policies and endpoints of each Service. Which endpoints a
+node uses differs by design. It needs the rights of build/manifests/fleet-role.yaml: list pods, and create pods/portforward.
+
+Exit codes: 0 if all nodes serve, without problems, and agree; 1 if not; 2 if the nodes are not known, or the command line is invalid.`,
+		Example: `  kube-proxy fleet
+  kubectl kube-proxy fleet -o json
+  kube-proxy fleet wait service/web -n shop --timeout 2m`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return opts.run(cmd) },
+	}
+	opts.addFlags(command)
+	command.AddCommand(newFleetWaitCommand())
+	return command
+}
+
+func newFleetWaitCommand() *cobra.Command {
+	opts := &fleetOptions{}
+	command := &cobra.Command{
+		Use:   "wait [NAMESPACE/]NAME",
+		Short: "Wait until every node serves the present endpoints of a Service",
+		Long: `Return when the proxy of every node has programmed a Service as the API server has it now: its addresses, ports and policies, and
+all endpoints of its EndpointSlices with their conditions. A change meanwhile is waited for, too. NAME may also be service/NAME.
+
+It needs the rights of "kube-proxy fleet", and get services and list endpointslices in the Service's namespace.
+
+Exit codes: 0 if all nodes do, 1 if some do not after --timeout, 2 if that is not known, or the command line is invalid.`,
+		Example: `  kube-proxy fleet wait service/web
+  kubectl rollout status deployment/web -n shop && kubectl kube-proxy fleet wait shop/web --timeout 30s`,
+		Args: usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error { return opts.wait(cmd, args[0]) },
+	}
+	opts.addFlags(command)
+	command.Flags().StringVarP(&opts.namespace, "namespace", "n", metav1.NamespaceDefault, "Service `namespace`, unless the name has one.")
+	command.Flags().DurationVar(&opts.timeout, "timeout", time.Minute, "Give up after this `time`.")
+	return command
+}
+
+// addFlags adds the flags that both commands have.
+func (o *fleetOptions) addFlags(command *cobra.Command) {
+	o.Lag, o.Settle = changeLag, settleTime
+	flags := command.Flags()
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig `file`. Default: kubectl's, or a pod's service account.")
+	flags.StringVar(&o.context, "context", "", contextUsage)
+	flags.StringVar(&o.Namespace, "proxy-namespace", proxyNamespace, "The `namespace` of the proxy's pods.")
+	flags.StringVar(&o.Selector, "selector", proxySelector, "Label `selector` of the pods of the proxy.")
+	flags.StringVar(&o.Metrics, "port", metricsPort, "Port `number` of metricsBindAddress.")
+	flags.StringVar(&o.Health, "healthz-port", healthzPort, "Port `number` of healthzBindAddress.")
+	flags.DurationVar(&o.Timeout, "request-timeout", 3*time.Second, "Maximum `time` to wait for one node.")
+	o.checkOutput = outputFlag(command, &o.output, outputTable, outputJSON, outputYAML)
+}
+
+// open checks the flags and returns the fleet that they describe. done removes the progress from the terminal.
+func (o *fleetOptions) open(cmd *cobra.Command) (of *fleet.Fleet, done func(), err error) {
+	if err := o.checkOutput(); err != nil {
+		return nil, nil, err
+	}
+	if o.Timeout <= 0 || o.timeout < 0 {
+		return nil, nil, app.UsageError{Err: errors.New("--request-timeout and --timeout must be positive")}
+	}
+	client, err := restConfig(o.kubeconfig, o.context, "kube-proxy-fleet")
+	if err != nil {
+		return nil, nil, app.ExitCode{Code: exitUnreadable, Err: err}
+	}
+	done = func() {}
+	if errs := cmd.ErrOrStderr(); isTerminal(errs) {
+		o.Progress = func(asked, all int) { fmt.Fprintf(errs, "\r\x1b[KAsked %d of %s", asked, terminal.Count(all, "node")) }
+		done = func() { fmt.Fprint(errs, "\r\x1b[K") }
+	}
+	if of, err = fleet.New(client, o.Options); err != nil {
+		return nil, nil, app.UsageError{Err: err}
+	}
+	return of, done, nil
+}
+
+// run asks all nodes and prints what they answer.
+func (o *fleetOptions) run(cmd *cobra.Command) error {
+	of, done, err := o.open(cmd)
+	if err != nil {
+		return err
+	}
+	report, err := of.Ask(cmd.Context())
+	done()
+	if err != nil {
+		return app.ExitCode{Code: exitUnreadable, Err: err}
+	}
+	if o.output == outputTable {
+		err = report.Print(cmd.OutOrStdout())
+	} else {
+		err = printObject(cmd.OutOrStdout(), o.output, report)
+	}
+	if err == nil && !report.Fine() {
+		return app.ExitCode{Code: exitFindings}
+	}
+	return err
+}
+
+// wait waits for a Service, which may be named as kubectl does.
+func (o *fleetOptions) wait(cmd *cobra.Command, service string) error {
+	namespace, name, _ := strings.Cut(inspect.Qualified(o.namespace, service), "/")
+	if namespace == "" || name == "" || strings.Contains(name, "/") {
+		return app.UsageError{Err: fmt.Errorf("%q does not name a Service: write NAMESPACE/NAME or service/NAME", service)}
+	}
+	of, done, err := o.open(cmd)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(cmd.Context(), o.timeout, fmt.Errorf("nothing is known after %s", o.timeout))
+	defer cancel()
+	waited, err := of.Wait(ctx, namespace, name)
+	done()
+	if err != nil {
+		return app.ExitCode{Code: exitUnreadable, Err: err}
+	}
+	if o.output != outputTable {
+		err = printObject(cmd.OutOrStdout(), o.output, waited)
+	} else if len(waited.Behind) == 0 {
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s/%s: %s serve it with %s.\n", namespace, name, terminal.Count(waited.Nodes, "node"), terminal.Count(waited.Endpoints, "endpoint"))
+	} else {
+		err = waited.Missing()
+	}
+	if len(waited.Behind) > 0 {
+		return app.ExitCode{Code: exitFindings, Err: err}
+	}
+	return err
+}

@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestFleet has command lines that cannot be used, and an API server that knows no proxy, or refuses to tell.
+func TestFleet(t *testing.T) {
+	const empty = `{"kind":"PodList","apiVersion":"v1","items":[]}`
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.Contains(r.URL.Path, "/namespaces/secret/") {
+			w.WriteHeader(http.StatusForbidden)
+			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"pods is forbidden: no rights"}`)
+			return
+		}
+		fmt.Fprint(w, empty)
+	}))
+	defer api.Close()
+	directory := files(t, map[string]string{"kubeconfig": "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c, user: c}}]\n" +
+		"users: [{name: c}]\nclusters: [{name: c, cluster: {server: " + api.URL + "}}]\n"})
+	t.Setenv("KUBECONFIG", filepath.Join(directory, "kubeconfig"))
+	for _, test := range []struct {
+		line string
+		code int
+		want string
+	}{
+		{"fleet", 2, `no pod of a proxy in namespace kube-system has the labels "k8s-app=kube-proxy"`},
+		{"fleet --proxy-namespace secret", 2, "list the pods of the proxy in namespace secret: pods is forbidden"},
+		{"fleet -o wide", 2, "--output \"wide\" is not one of table, json, yaml"},
+		{"fleet n1", 2, "unknown command or argument"},
+		{"fleet --request-timeout 0s", 2, "must be positive"},
+		{"fleet wait", 2, "accepts 1 arg"},
+		{"fleet wait a/b/c", 2, "does not name a Service"},
+		{"service list --node n1", 1, "node n1 has no pod with a container kube-proxy in namespace kube-system"},
+		{"trace default/web --node n1", 2, "trace uses the kernel of the node"},
+		{"explain default/web:80 --node n1 --try 3", 2, "--try sends connections from this node"},
+		{"service list --config x", 2, "--config needs --manifests or --kubeconfig"},
+	} {
+		var out, errs bytes.Buffer
+		if code := Run(strings.Fields(test.line), &out, &errs); code != test.code || !strings.Contains(errs.String(), test.want) {
+			t.Errorf("%s: exit code %d, %s%s; want %d, %q", test.line, code, &out, &errs, test.code, test.want)
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
+)
+
+// service asks a proxy for a Service, as NAMESPACE/NAME; nil if it does not know it.
+func service(ctx context.Context, c *connection, name string) (*v1alpha1.Service, error) {
+	namespace, name, _ := strings.Cut(name, "/")
+	found, err := c.Service(ctx, namespace, name)
+	var answered *inspect.StatusError
+	if errors.As(err, &answered) && answered.Code == http.StatusNotFound {
+		return nil, nil
+	}
+	return found, err
+}
+
+// Differences lists how a node's Service differs from another one in what all nodes know alike: addresses, ports, policies, and endpoints
+// with their conditions. nil is a Service that is not known.
+func Differences(want, got *v1alpha1.Service) (all []string) {
+	switch {
+	case got == nil && want == nil:
+		return nil
+	case got == nil:
+		return []string{"does not know the Service"}
+	case want == nil:
+		return []string{"still knows the Service"}
+	}
+	wants, has := facts(want), facts(got)
+	names := maps.Clone(wants)
+	maps.Copy(names, has)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		expected, wanted := wants[name]
+		found, known := has[name]
+		switch {
+		case !known:
+			all = append(all, "lacks "+name)
+		case !wanted:
+			all = append(all, "still has "+name)
+		case found != expected:
+			all = append(all, fmt.Sprintf("has %s %s, not %s", name, found, expected))
+		}
+	}
+	return all
+}
+
+// facts returns what Differences compares, by names that a user reads.
+func facts(s *v1alpha1.Service) map[string]string {
+	all := map[string]string{
+		"cluster IPs": strings.Join(s.ClusterIPs, ","), "load balancer IPs": strings.Join(s.LoadBalancerIPs, ","), "external IPs": strings.Join(s.ExternalIPs, ","),
+		"source ranges": strings.Join(s.SourceRanges, ","), "internalTrafficPolicy": s.InternalTrafficPolicy, "externalTrafficPolicy": s.ExternalTrafficPolicy,
+		"session affinity": fmt.Sprintf("of %d seconds", s.SessionAffinitySeconds),
+	}
+	for _, port := range s.Ports {
+		all[fmt.Sprintf("port %d/%s", port.Port, port.Protocol)] = fmt.Sprintf("with name %q and node port %d", port.Name, port.NodePort)
+		for _, e := range port.Endpoints {
+			var conditions []string
+			for name, holds := range map[string]bool{"ready": e.Ready, "serving": e.Serving, "terminating": e.Terminating} {
+				if holds {
+					conditions = append(conditions, name)
+				}
+			}
+			slices.Sort(conditions)
+			all[fmt.Sprintf("endpoint %s of slice %s for port %d/%s", e.Address, e.Slice, port.Port, port.Protocol)] = "that is " + strings.Join(conditions, ", ")
+		}
+	}
+	for _, slice := range s.Slices { // of endpoints that are not listed, the number
+		all["slice "+slice.Name] = fmt.Sprintf("with %d endpoints", slice.Endpoints)
+	}
+	return all
+}

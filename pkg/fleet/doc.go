@@ -1,0 +1,12 @@
+// Package fleet asks the proxies of all nodes of a cluster what they serve, through the API server (package forward), and compares.
+//
+//	pods.go     the proxy's pod of each node
+//	ask.go      the state of one node, whatever runs there
+//	compare.go  Services that nodes know differently
+//	differences.go  and in which way
+//	wait.go     waits until all nodes serve the present endpoints of a Service
+//	print.go    the report as text
+//
+// What is compared is what each proxy knows and has programmed (status.State.Digests): which endpoints a node uses differs by design, with
+// the traffic policy Local, zones and node ports.
+package fleet

@@ -1,0 +1,280 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
+	"github.com/seed-11a05479/kube-proxy/test/clusters"
+)
+
+// web is a Service with these endpoint addresses.
+func web(endpoints ...string) string {
+	var all []string
+	for i, address := range endpoints {
+		all = append(all, fmt.Sprintf("{addresses: [%s], nodeName: node%d}", address, i+1))
+	}
+	return clusters.Service("default/web", "clusterIP: 10.96.0.10, ports: [{name: http, port: 80}]") +
+		clusters.Slice("default/web", "web-1", "{name: http, port: 8080}", all...)
+}
+
+var options = Options{Selection: Selection{Namespace: "kube-system", Selector: "k8s-app=kube-proxy"}, Ports: Ports{"10249", "10256"},
+	Timeout: time.Minute, Lag: 10 * time.Second, Settle: time.Millisecond}
+
+func ask(t *testing.T, s *apiServer, change ...func(*Options)) *Report {
+	t.Helper()
+	o := options
+	for _, c := range change {
+		c(&o)
+	}
+	f, err := New(s.config(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	report, err := f.Ask(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return report
+}
+
+// TestStates has a node of each kind, by WebSocket and by SPDY.
+func TestStates(t *testing.T) {
+	objects := web("10.244.1.2", "10.244.2.2")
+	for _, noWebSocket := range []bool{false, true} {
+		long := time.Now().Add(-time.Hour)
+		draining := ours(t, objects)
+		draining.healthz = 503
+		s := &apiServer{t: t, noWebSocket: noWebSocket, bare: []string{"bare"}, pods: map[string]*pod{
+			"kube-proxy-fine":   ours(t, objects),
+			"kube-proxy-drains": draining,
+			"kube-proxy-lags":   ours(t, objects, func(i *v1alpha1.Info) { i.Pending = &long }),
+			"kube-proxy-waits":  ours(t, objects, func(i *v1alpha1.Info) { i.Waiting = []string{"the API server to list services"} }),
+			"kube-proxy-fails": ours(t, objects, func(i *v1alpha1.Info) {
+				i.Sync = &v1alpha1.Sync{Families: []v1alpha1.FamilySync{{Family: "IPv6", Error: "busy"}}}
+			}),
+			"kube-proxy-older":     older(ours(t, objects)),
+			"kube-proxy-upstream":  upstream(),
+			"kube-proxy-silent":    {},
+			"kube-proxy-forbidden": {forbidden: true},
+			"kube-proxy-pulls":     {waiting: "ImagePullBackOff"},
+		}}
+		report := ask(t, s)
+		var out bytes.Buffer
+		if err := report.Print(&out); err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range []string{
+			`fine v0.5.0 nftables ok 0s 1 1 OK`,
+			`drains v0.5.0 nftables 503 0s 1 1 /healthz answers 503`,
+			`lags v0.5.0 nftables ok 0s 1 1 lags: a change of `,
+			`waits v0.5.0 nftables ok 0s 1 1 waits for the API server to list services`,
+			`fails v0.5.0 nftables ok 0s 1 1 Failing: IPv6: the last sync failed: busy`,
+			`older v0.5.0 nftables ok 0s 1 1 an older version of this program: what it knows cannot be compared`,
+			`upstream v1.37.2 ipvs ok - 0 0 Foreign: Kubernetes' own kube-proxy, or a version without this API (image kube-proxy:v1.37.2)`,
+			`silent - - - - 0 0 Unreachable: nothing listens on port 10249 of localhost`,
+			`forbidden - - - - 0 0 Forbidden: `,
+			`pulls - - - - 0 0 NotRunning: the pod is Pending: ImagePullBackOff`,
+			`bare - - - - 0 0 NoPod: no pod of a proxy`,
+			`11 nodes: 1 OK, 1 Failing, 1 Forbidden, 1 Foreign, 1 NoPod, 1 NotRunning, 1 Unreachable.`,
+		} {
+			if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), line) {
+				t.Errorf("without %q:\n%s", line, out.String())
+			}
+		}
+		if report.Fine() || len(report.Disagreements) > 0 {
+			t.Errorf("got %+v", report.Disagreements)
+		}
+	}
+}
+
+// TestDisagreement compares nodes that know different endpoints of a Service.
+func TestDisagreement(t *testing.T) {
+	objects := web("10.244.1.2", "10.244.2.2")
+	s := &apiServer{t: t, forbidNodes: true, pods: map[string]*pod{}}
+	for i := range 5 {
+		s.pods[fmt.Sprintf("kube-proxy-n%d", i)] = ours(t, objects)
+	}
+	if report := ask(t, s); !report.Fine() || len(report.Notes) != 1 || !strings.Contains(report.Notes[0], "no right to list Nodes") {
+		t.Errorf("equal nodes: %+v", report)
+	}
+	s.pods["kube-proxy-n0"] = ours(t, web("10.244.1.2", "10.244.2.3"))
+	s.pods["kube-proxy-n3"] = ours(t, clusters.Service("other/db", "clusterIP: 10.96.0.11, ports: [{port: 5432}]"))
+	report := ask(t, s)
+	var out bytes.Buffer
+	if err := report.Print(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"default/web: 2 nodes (n0, n3) differ from n1:\n",
+		"n0 lacks endpoint 10.244.2.2:8080 of slice web-1 for port 80/TCP",
+		"n0 still has endpoint 10.244.2.3:8080 of slice web-1 for port 80/TCP",
+		"5 nodes: 5 OK; they disagree about 2 Services.",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("without %q:\n%s", want, out.String())
+		}
+	}
+	if report.Fine() {
+		t.Error("nodes that disagree are fine")
+	}
+}
+
+// TestMany asks 500 nodes, of which ten do not answer. The number of nodes asked at a time is bounded, and those ten hold up nobody.
+func TestMany(t *testing.T) {
+	s := &apiServer{t: t, pods: map[string]*pod{}}
+	shared := ours(t, web("10.244.1.2"))
+	for i := range 500 {
+		s.pods[fmt.Sprintf("kube-proxy-n%03d", i)] = shared
+		if i%50 == 7 {
+			s.pods[fmt.Sprintf("kube-proxy-n%03d", i)] = &pod{hangs: true}
+		}
+	}
+	began, last := time.Now(), 0
+	report := ask(t, s, func(o *Options) {
+		o.Timeout = 3 * time.Second
+		o.Progress = func(asked, all int) {
+			if asked != last+1 || all != 500 {
+				t.Errorf("progress %d of %d after %d", asked, all, last)
+			}
+			last = asked
+		}
+	})
+	t.Logf("500 nodes in %s; at most %d at a time", time.Since(began), s.most)
+	states := map[State]int{}
+	for i, n := range report.Nodes {
+		states[n.State]++
+		if hangs := i%50 == 7; hangs && n.State != Unreachable {
+			t.Errorf("%s hangs, and is %s", n.Name, n.State)
+		}
+	}
+	if s.most > 2*parallel || // the server notices an end later
+		len(report.Nodes) != 500 || states[Unreachable] < 10 {
+		t.Errorf("at most %d at a time; %v", s.most, states)
+	}
+}
+
+// TestLasting tells what changes at the moment from what stays different.
+func TestLasting(t *testing.T) {
+	same, moved := map[string]string{"a/a": "1", "a/b": "2"}, map[string]string{"a/a": "1", "a/b": "3"}
+	for _, test := range []struct {
+		name                                         string
+		reference, referenceAgain, other, otherAgain map[string]string
+		want                                         int
+	}{
+		{"equal", same, same, same, same, 0},
+		{"stays different", moved, moved, same, same, 1},
+		{"follows", moved, moved, same, moved, 0},
+		{"the reference moves on", same, moved, moved, moved, 0},
+		{"unknown there", same, same, map[string]string{"a/a": "1"}, map[string]string{"a/a": "1"}, 1},
+	} {
+		if got := lasting(test.reference, test.referenceAgain, test.other, test.otherAgain); len(got) != test.want {
+			t.Errorf("%s: %v", test.name, got)
+		}
+	}
+}
+
+// TestWait waits for a node that learns of an endpoint later than the others.
+func TestWait(t *testing.T) {
+	present := web("10.244.1.2", "10.244.2.2")
+	s := &apiServer{t: t, pods: map[string]*pod{"kube-proxy-n1": ours(t, present), "kube-proxy-n2": ours(t, web("10.244.1.2"))}, objects: objectsOf(t)}
+	f, err := New(s.config(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	round, err := f.round(t.Context(), "default", "web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const missing = "default/web: 1 of 2 nodes do not serve it as it is:\nnode n2: lacks endpoint 10.244.2.2:8080 of slice web-1 for port 80/TCP; has slice web-1 with 1 endpoints, not with 2 endpoints"
+	if got := round.Missing().Error(); got != missing {
+		t.Errorf("got  %s\nwant %s", got, missing)
+	}
+	ended, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if waited, err := f.Wait(ended, "default", "web"); err == nil && (len(waited.Behind) != 1 || ended.Err() == nil) {
+		t.Errorf("without the endpoint: %+v", waited)
+	}
+	s.pods["kube-proxy-n2"].pages = ours(t, present).pages
+	if waited, err := f.Wait(t.Context(), "default", "web"); err != nil || len(waited.Behind) > 0 || waited.Endpoints != 2 || waited.Nodes != 2 {
+		t.Errorf("with it: %+v, %v", waited, err)
+	}
+	s.pods["kube-proxy-n3"] = upstream()
+	if round, err := f.round(t.Context(), "default", "web"); err != nil || len(round.Behind) != 1 || !strings.Contains(round.Behind[0].Reasons[0], "Kubernetes' own kube-proxy") {
+		t.Errorf("with upstream's proxy: %+v, %v", round, err)
+	}
+	if _, err := f.Wait(t.Context(), "default", "wbe"); err == nil || !strings.Contains(err.Error(), "read Service default/wbe") {
+		t.Errorf("of an unknown Service: %v", err)
+	}
+}
+
+// objectsOf are the Service and EndpointSlices of web with two endpoints, as an API server has them.
+func objectsOf(t *testing.T) map[string]runtime.Object {
+	t.Helper()
+	service := &corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.10", ClusterIPs: []string{"10.96.0.10"},
+		Ports: []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}}}}
+	service.APIVersion, service.Kind, service.Namespace, service.Name = "v1", "Service", "default", "web"
+	name, port, protocol := "http", int32(8080), corev1.ProtocolTCP
+	slice := discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: &name, Port: &port, Protocol: &protocol}}}
+	slice.Namespace, slice.Name, slice.Labels = "default", "web-1", map[string]string{discoveryv1.LabelServiceName: "web"}
+	for i, address := range []string{"10.244.1.2", "10.244.2.2"} {
+		node := fmt.Sprintf("node%d", i+1)
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{address}, NodeName: &node})
+	}
+	list := &discoveryv1.EndpointSliceList{Items: []discoveryv1.EndpointSlice{slice}}
+	list.APIVersion, list.Kind = "discovery.k8s.io/v1", "EndpointSliceList"
+	return map[string]runtime.Object{
+		"/api/v1/namespaces/default/services/web":                     service,
+		"/apis/discovery.k8s.io/v1/namespaces/default/endpointslices": list,
+	}
+}
+
+// TestThrough asks the proxy of one node as the commands with --node do.
+func TestThrough(t *testing.T) {
+	s := &apiServer{t: t, pods: map[string]*pod{"kube-proxy-n1": ours(t, web("10.244.1.2"))}}
+	client, err := inspect.NewClient(inspect.DefaultServer, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := New(s.config(), Options{Selection: Selection{Namespace: "kube-system", Node: "n1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	through, err := f.Through(t.Context(), client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // over the same connection
+		if service, err := through.Service(t.Context(), "default", "web"); err != nil || service.Endpoints.All != 1 {
+			t.Errorf("got %+v, %v", service, err)
+		}
+	}
+	if n := s.asked["/api/v1/namespaces/kube-system/pods/kube-proxy-n1/portforward"]; n != 1 {
+		t.Errorf("%d port forwards", n)
+	}
+	s.pods["kube-proxy-n1"].pages = nil
+	again, err := f.Through(t.Context(), client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := again.Info(t.Context()); err == nil || !strings.Contains(err.Error(), "no kube-proxy answers at pod kube-proxy-n1: see its log") {
+		t.Errorf("without a proxy: %v", err)
+	}
+	s.pods["kube-proxy-n1"].waiting = "ImagePullBackOff"
+	if _, err := f.Through(t.Context(), client); err == nil || !strings.Contains(err.Error(), "the pod is Pending: ImagePullBackOff") {
+		t.Errorf("of a pod that does not run: %v", err)
+	}
+	delete(s.pods, "kube-proxy-n1")
+	if _, err := f.Through(t.Context(), client); err == nil || !strings.Contains(err.Error(), "node n1 has no pod") {
+		t.Errorf("without a pod: %v", err)
+	}
+}

@@ -1,0 +1,141 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
+)
+
+// container is the name of the proxy's container in the manifests of kubeadm, managed clusters and this repository.
+const container = "kube-proxy"
+
+// Selection selects the proxy's pods.
+type Selection struct {
+	Namespace string
+	// Selector is a label selector; empty selects the pods that have a container named kube-proxy.
+	Selector string
+	// Node selects the pods of one node; empty selects all.
+	Node string
+}
+
+// target is a node with the proxy's pod.
+type target struct {
+	node string
+	pod  string // empty if there is none
+	// image is that of the proxy's container, without its registry.
+	image string
+	// problem is why the pod cannot be asked.
+	problem string
+}
+
+var (
+	pods  = corev1.SchemeGroupVersion.WithResource("pods")
+	nodes = corev1.SchemeGroupVersion.WithResource("nodes")
+)
+
+// find returns the proxy's pod of each node that has one, sorted by node.
+func find(ctx context.Context, clients apiclient.Clients, of Selection) ([]target, error) {
+	options := metav1.ListOptions{LabelSelector: of.Selector, ResourceVersion: "0"} // from the API server's memory
+	if of.Node != "" {
+		options.FieldSelector = "spec.nodeName=" + of.Node
+	}
+	var list corev1.PodList
+	if err := clients.List(ctx, pods, of.Namespace, options, &list); err != nil {
+		return nil, fmt.Errorf("list the pods of the proxy in namespace %s: %w", of.Namespace, err)
+	}
+	best := map[string]*corev1.Pod{}
+	for i := range list.Items {
+		pod := &list.Items[i]
+		if pod.Spec.NodeName == "" || of.Selector == "" && proxyIn(pod) == nil {
+			continue
+		}
+		if other := best[pod.Spec.NodeName]; other == nil || better(pod, other) {
+			best[pod.Spec.NodeName] = pod
+		}
+	}
+	var all []target
+	for node, pod := range best {
+		all = append(all, targetOf(node, pod))
+	}
+	slices.SortFunc(all, func(a, b target) int { return cmp.Compare(a.node, b.node) })
+	return all, nil
+}
+
+// better reports whether a pod of a node rather serves than another one: during an update a node has two.
+func better(a, b *corev1.Pod) bool {
+	if serves, other := serving(a), serving(b); serves != other {
+		return serves
+	}
+	return b.CreationTimestamp.Before(&a.CreationTimestamp)
+}
+
+func serving(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodRunning && pod.DeletionTimestamp == nil
+}
+
+// proxyIn returns the proxy's container; nil if there is none.
+func proxyIn(pod *corev1.Pod) *corev1.Container {
+	for i := range pod.Spec.Containers {
+		if pod.Spec.Containers[i].Name == container {
+			return &pod.Spec.Containers[i]
+		}
+	}
+	return nil
+}
+
+func targetOf(node string, pod *corev1.Pod) target {
+	t := target{node: node, pod: pod.Name}
+	if c := proxyIn(pod); c != nil {
+		t.image = c.Image[strings.LastIndexByte(c.Image, '/')+1:]
+	}
+	if pod.Status.Phase == corev1.PodRunning {
+		return t
+	}
+	t.problem = fmt.Sprintf("the pod is %s", pod.Status.Phase)
+	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if w := status.State.Waiting; w != nil && w.Reason != "" {
+			t.problem += ": " + strings.TrimSuffix(w.Reason+": "+w.Message, ": ")
+			break
+		}
+	}
+	return t
+}
+
+// nodeNames returns the names of all Linux nodes; ok is false without the right to list Nodes. It asks for metadata only: a Node may have
+// some tens of kilobytes.
+func nodeNames(ctx context.Context, clients apiclient.Clients) (names []string, ok bool, err error) {
+	body, err := clients[nodes.GroupVersion()].Get().Resource(nodes.Resource).Param("resourceVersion", "0").
+		SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json").DoRaw(ctx)
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil, false, nil
+	case err != nil:
+		return nil, false, fmt.Errorf("list the Nodes: %w", err)
+	}
+	var list metav1.PartialObjectMetadataList
+	if err := json.Unmarshal(body, &list); err != nil {
+		return nil, false, fmt.Errorf("list the Nodes: %w", err)
+	}
+	for i := range list.Items {
+		if os := list.Items[i].Labels[corev1.LabelOSStable]; os == "" || os == "linux" {
+			names = append(names, list.Items[i].Name)
+		}
+	}
+	return names, true, nil
+}
+
+// newClients returns clients for what this package reads.
+func newClients(config *rest.Config, more ...apiclient.Kinds) (apiclient.Clients, error) {
+	return apiclient.New(config, append(more, apiclient.Kinds{Version: corev1.SchemeGroupVersion, Objects: []runtime.Object{&corev1.PodList{}, &corev1.Service{}}})...)
+}

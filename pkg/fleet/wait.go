@@ -1,0 +1,174 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
+)
+
+var (
+	services       = corev1.SchemeGroupVersion.WithResource("services")
+	endpointSlices = discoveryv1.SchemeGroupVersion.WithResource("endpointslices")
+)
+
+// slicesKind is what only Wait reads.
+func slicesKind() apiclient.Kinds {
+	return apiclient.Kinds{Version: discoveryv1.SchemeGroupVersion, Objects: []runtime.Object{&discoveryv1.EndpointSliceList{}}}
+}
+
+// waitPause is the time between two rounds.
+const waitPause = time.Second
+
+// Waited is the result of Wait.
+type Waited struct {
+	v1alpha1.TypeMeta
+	// Service is NAMESPACE/NAME.
+	Service string `json:"service"`
+	// Endpoints is how many endpoint addresses its EndpointSlices have.
+	Endpoints int `json:"endpoints"`
+	// Nodes is how many nodes were asked.
+	Nodes int `json:"nodes"`
+	// Behind are those that do not serve all of it yet, with the reasons.
+	Behind []Behind `json:"behind,omitempty"`
+}
+
+// Behind is a node that does not serve a Service as it is.
+type Behind struct {
+	Node    string   `json:"node"`
+	Reasons []string `json:"reasons"`
+}
+
+// Wait returns when the proxy of every node has programmed a Service as the API server has it now, with all endpoints. When ctx ends it
+// returns the state of the last round. An error means that nothing is known. It needs the rights get services and list endpointslices.
+func (f *Fleet) Wait(ctx context.Context, namespace, name string) (*Waited, error) {
+	var last *Waited
+	for {
+		round, err := f.round(ctx, namespace, name)
+		switch {
+		case err == nil && len(round.Behind) == 0:
+			return round, nil
+		case ctx.Err() != nil && last == nil:
+			return nil, errors.Join(err, context.Cause(ctx))
+		case ctx.Err() != nil:
+			return last, nil
+		case err != nil:
+			return nil, err
+		}
+		last = round
+		select {
+		case <-time.After(waitPause):
+		case <-ctx.Done():
+			return last, nil
+		}
+	}
+}
+
+// round asks all nodes once.
+func (f *Fleet) round(ctx context.Context, namespace, name string) (*Waited, error) {
+	want, err := f.present(ctx, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	targets, _, err := f.targets(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w := &Waited{TypeMeta: v1alpha1.Meta("FleetWait"), Service: namespace + "/" + name, Endpoints: want.Endpoints.All, Nodes: len(targets)}
+	reasons := make([][]string, len(targets))
+	f.each(len(targets), func(i int) { reasons[i] = f.behind(ctx, targets[i], want) })
+	for i, why := range reasons {
+		if len(why) > 0 {
+			w.Behind = append(w.Behind, Behind{targets[i].node, why})
+		}
+	}
+	return w, nil
+}
+
+// behind returns why a node does not serve a Service as wanted.
+func (f *Fleet) behind(ctx context.Context, t target, want *v1alpha1.Service) []string {
+	switch {
+	case t.pod == "":
+		return []string{"no pod of a proxy"}
+	case t.problem != "":
+		return []string{t.problem}
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.options.Timeout)
+	defer cancel()
+	c, err := f.connect(t)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	defer c.pod.Close()
+	got, err := service(ctx, c, want.Namespace+"/"+want.Name)
+	if err != nil {
+		return f.unknown(ctx, &Node{}, t, c, err).Messages
+	}
+	why := Differences(want, got)
+	if got == nil {
+		return why
+	}
+	for _, problem := range got.Problems {
+		if refused(problem.Reason) {
+			why = append(why, problem.Reason+": "+problem.Message)
+		}
+	}
+	return why
+}
+
+// refused reports whether a problem means that the node knows a Service, and its rules are not in force. Others, such as NoEndpoints, are
+// the Service's own.
+func refused(reason string) bool {
+	return reason == plan.ProblemRefused || reason == plan.ProblemDelayed
+}
+
+// present returns a Service as the API server has it, described by the code that a proxy describes it with.
+func (f *Fleet) present(ctx context.Context, namespace, name string) (*v1alpha1.Service, error) {
+	var object corev1.Service
+	if err := f.clients.Get(ctx, services, namespace, name, &object); err != nil {
+		return nil, fmt.Errorf("read Service %s/%s: %w", namespace, name, err)
+	}
+	var list discoveryv1.EndpointSliceList
+	of := metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + name}
+	if err := f.clients.List(ctx, endpointSlices, namespace, of, &list); err != nil {
+		return nil, fmt.Errorf("list the EndpointSlices of %s/%s: %w", namespace, name, err)
+	}
+	builder := cluster.NewBuilder("")
+	err := builder.Update(func(u *cluster.Update) {
+		u.SetService(&object)
+		for i := range list.Items {
+			u.SetEndpointSlice(&list.Items[i])
+		}
+	})
+	snapshot := builder.Snapshot()
+	state := &status.State{Snapshot: snapshot, Plan: plan.Compute(snapshot, &plan.Options{}, nil), Now: time.Now()}
+	if want := state.Service(cluster.ServiceName{Namespace: namespace, Name: name}, nil); want != nil {
+		return want, nil // fields that cannot be used are left out by every proxy
+	}
+	return nil, errors.Join(fmt.Errorf("Service %s/%s is none that a proxy serves: it is headless, an ExternalName, or of another proxy", namespace, name), err)
+}
+
+// Missing says which nodes are behind, the first few with their reasons.
+func (w *Waited) Missing() error {
+	var lines []string
+	for i, behind := range w.Behind {
+		if i == maxDifferences {
+			lines = append(lines, fmt.Sprintf("and %d more nodes", len(w.Behind)-i))
+			break
+		}
+		lines = append(lines, fmt.Sprintf("node %s: %s", behind.Node, strings.Join(behind.Reasons[:min(len(behind.Reasons), 3)], "; ")))
+	}
+	return fmt.Errorf("%s: %d of %d nodes do not serve it as it is:\n%s", w.Service, len(w.Behind), w.Nodes, strings.Join(lines, "\n"))
+}

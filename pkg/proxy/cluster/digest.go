@@ -1,0 +1,78 @@
+package cluster
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"net/netip"
+)
+
+// Digest returns a number that two proxies of a cluster have in common if they know the same of a Service: its addresses, ports and
+// policies, and all its endpoints with their conditions. It leaves out what each node sees differently (whether an endpoint is its own)
+// and what affects no packet (UID, creation time, triggers). Changes of this function make proxies of two versions disagree.
+func (s *Service) Digest() uint64 {
+	d := digest{}
+	d.text(s.Name.Namespace)
+	d.text(s.Name.Name)
+	for _, addrs := range [][]netip.Addr{s.ClusterIPs, s.LoadBalancerIPs(), s.Stray(), s.ExternalIPs()} {
+		d.number(len(addrs))
+		for _, addr := range addrs {
+			d.addr(addr)
+		}
+	}
+	ranges := s.SourceRanges()
+	d.number(len(ranges))
+	for _, of := range ranges {
+		d.addr(of.Addr())
+		d.number(of.Bits())
+	}
+	d.bytes = append(d.bytes, byte(s.InternalPolicy), byte(s.ExternalPolicy), b2i(s.PreserveUDP))
+	d.number(int(s.HealthCheckNodePort))
+	d.number(int(s.Affinity))
+	d.number(len(s.Ports))
+	for _, port := range s.Ports {
+		d.text(port.Name)
+		d.bytes = append(d.bytes, byte(port.Protocol))
+		d.number(int(port.Port))
+		d.number(int(port.NodePort))
+	}
+	for _, slice := range s.Slices {
+		d.slice(slice)
+	}
+	hash := fnv.New64a()
+	_, _ = hash.Write(d.bytes) // never fails
+	return hash.Sum64()
+}
+
+// digest is the text of which a digest is made. Everything of variable length begins with its length.
+type digest struct{ bytes []byte }
+
+func (d *digest) number(n int)      { d.bytes = binary.AppendVarint(d.bytes, int64(n)) }
+func (d *digest) text(s string)     { d.number(len(s)); d.bytes = append(d.bytes, s...) }
+func (d *digest) addr(a netip.Addr) { d.text(string(a.AsSlice())) }
+
+func (d *digest) slice(slice *EndpointSlice) {
+	d.text(slice.Name)
+	d.number(len(slice.Ports))
+	for _, port := range slice.Ports {
+		d.text(port.Name)
+		d.bytes = append(d.bytes, byte(port.Protocol))
+		d.number(int(port.Port))
+	}
+	d.number(len(slice.Endpoints))
+	for _, e := range slice.Endpoints {
+		d.addr(e.Addr)
+		d.bytes = append(d.bytes, byte(e.Conditions&^(Local|ThisNode)))
+		zones := e.Zones.Names()
+		d.number(len(zones))
+		for _, zone := range zones {
+			d.text(zone)
+		}
+	}
+}
+
+func b2i(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}
