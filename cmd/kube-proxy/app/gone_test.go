@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -70,21 +71,25 @@ func (c *client) ask(line string) error {
 	return err
 }
 
-// resets asks until the connection is reset: the change may not be in force yet.
-func (w *udpWorld) isReset(c *client, how string, want error) {
+// isReset makes an endpoint die, and wants the connection's next packet to be reset when a change has made it leave.
+func (w *udpWorld) isReset(c *client, how string, dies *netns.Host, leaves func()) {
 	w.Helper()
-	began, before := time.Now(), w.resets.Load()
-	for n := 0; ; n++ {
-		err := c.ask("more")
-		if errors.Is(err, want) {
-			w.Logf("%s: %d more answers, then after %s: %v", how, n, time.Since(began).Round(time.Millisecond), err)
-			break
-		}
-		if err != nil || time.Since(began) > patience {
-			w.Fatalf("%s: after %d more answers and %s: %v, want: %v", how, n, time.Since(began), err, want)
+	nft := func(rules string) {
+		program := dies.Command("nft", "-f", "-")
+		program.Stdin = strings.NewReader(rules)
+		if out, err := program.CombinedOutput(); err != nil {
+			w.Fatalf("nft: %v\n%s", err, out)
 		}
 	}
-	w.wait("the reset to be counted", func() bool { return w.resets.Load() > before-1 })
+	nft("table inet dead { chain i { type filter hook input priority 0; tcp dport 5353 drop; }; chain o { type filter hook output priority 0; tcp sport 5353 drop; }; }")
+	defer nft("delete table inet dead")
+	began, before := time.Now(), w.resets.Load()
+	leaves()
+	if err := c.ask("more"); !errors.Is(err, unix.ECONNRESET) {
+		w.Fatalf("%s: after %s: %v, want: %v", how, time.Since(began), err, unix.ECONNRESET)
+	}
+	w.Logf("%s: reset after %s", how, time.Since(began).Round(time.Millisecond))
+	w.wait("the reset to be counted", func() bool { return w.resets.Load() > before })
 }
 
 // goneEndpoint resets connections when their endpoint is gone, with others left and without, and not before.
@@ -101,12 +106,11 @@ func (w *udpWorld) goneEndpoint(probe netns.Probe, a, b *netns.Host) {
 			w.Fatalf("%s while %s terminates: %v", probe, a.Name, err)
 		}
 	}
-	w.serve(b)
-	w.isReset(c, "another endpoint is left", unix.ECONNRESET)
+	w.isReset(c, "another endpoint is left", a, func() { w.serve(b) })
 	c = w.dial(probe, b)
 	w.serve(a, b)
-	w.serve()
-	w.isReset(c, "no endpoint is left", unix.ECONNRESET)
+	w.isReset(c, "no endpoint is left", b, func() { w.serve() })
+	w.dead = nil
 	w.serve(b)
 	c = w.dial(probe, b)
 	w.unserve() // the endpoint may live: the connection goes on
