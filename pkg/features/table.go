@@ -124,7 +124,8 @@ These connections go on as without the gate:
 
 * to an endpoint that is unready or terminates, or whose removal the proxy's guard against incomplete lists holds back (--relist-guard);
 * of a Service that was deleted, and to endpoints that went while the proxy did not run;
-* to an address with traffic policy Local, when this node has no endpoint any more and others have: the node drops their packets;
+* in iptables mode, to an address with traffic policy Local, when this node has no endpoint any more and others have: the node drops
+  their packets. In nftables mode it resets them, and drops only new connections;
 * of other clients than this node's own, if net.netfilter.nf_conntrack_tcp_loose is 0 (the default is 1): the kernel does not translate their packets.
 
 A pod that runs on, but does not match the Service's selector any more, loses its connections. At most 10,000 connections are reset in a

@@ -14,7 +14,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -24,6 +26,9 @@ func TestKernelResetGoneEndpoints(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			w := newFlowWorld(t, open, &atomic.Int64{})
 			w.all(t, (*udpWorld).goneEndpoint)
+			if mode == config.ProxyModeNFTables {
+				w.all(t, (*udpWorld).lastLocal)
+			}
 			for _, family := range netns.Families() {
 				t.Run("own socket "+family.String(), func(t *testing.T) {
 					w := *w
@@ -120,6 +125,22 @@ func (w *udpWorld) goneEndpoint(probe netns.Probe, a, b *netns.Host) {
 		w.Errorf("after its Service was deleted: %v", err)
 	}
 	w.serve(b)
+}
+
+// lastLocal resets a connection whose endpoint was the last one on this node, with traffic policy Local. New connections are dropped.
+func (w *udpWorld) lastLocal(probe netns.Probe, a, b *netns.Host) {
+	probe.Protocol, probe.Timeout = netns.TCP, 100*time.Millisecond
+	local := func(s *corev1.Service) {
+		policy := corev1.ServiceInternalTrafficPolicyLocal
+		s.Spec.ExternalTrafficPolicy, s.Spec.InternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal, &policy
+	}
+	w.dead = nil
+	w.serveAs(local, a)
+	c := w.dial(probe, a)
+	w.isReset(c, "no endpoint is left here", a, func() { w.serveAs(local, b) })
+	if answer := probe.Send(); answer.Verdict != netns.Dropped {
+		w.Errorf("a new connection: %s", answer)
+	}
 }
 
 // ownSocket aborts a connection of the node itself that waits for data, when its endpoint is gone.

@@ -179,8 +179,8 @@ func (w *writer) sharedChains() []chain {
 		{name: chainUnanswered, rules: w.unanswered()},
 		{name: chainSticky, rules: w.sticky()},
 		{name: chainStray, rules: []string{w.stray()}},
-		{name: chainUnserved, rules: append(w.rejects(frontend+" @"+w.ref(setRejected)), frontend+" @"+w.ref(setDropped)+" drop")},
-		{name: chainUnservedNP, rules: append(w.rejects(onNode+" @"+w.ref(setRejectedPorts)), onNode+" @"+w.ref(setDroppedPorts)+" drop")},
+		{name: chainUnserved, rules: append(w.rejects(frontend+" @"+w.ref(setRejected)), w.drops(frontend+" @"+w.ref(setDropped))...)},
+		{name: chainUnservedNP, rules: append(w.rejects(onNode+" @"+w.ref(setRejectedPorts)), w.drops(onNode+" @"+w.ref(setDroppedPorts))...)},
 		{name: chainClusterIPs, rules: w.undefinedPorts()},
 		{name: chainLocalhost, rules: w.rejectOnLocalhost()},
 	}, guards...)
@@ -243,6 +243,14 @@ func (w *writer) rejects(what string) []string {
 		return []string{what + " meta l4proto tcp reject with tcp reset", what + " reject"}
 	}
 	return []string{what + " reject"}
+}
+
+// drops returns the rules that drop what matches, except what can only be a segment of an earlier connection.
+func (w *writer) drops(what string) []string {
+	if w.node.ResetTCP {
+		return []string{what + " tcp flags & (syn | rst) == 0 reject with tcp reset", what + " drop"}
+	}
+	return []string{what + " drop"}
 }
 
 // sized renders a chain that is written over netlink.
