@@ -35,6 +35,9 @@ const (
 	// ManagedFieldsOptOutClient asks the API server to leave metadata.managedFields out of its answers. It has the name of
 	// KEP-5958 for clients; the server's gate is ManagedFieldsOptOut.
 	ManagedFieldsOptOutClient featuregate.Feature = "ManagedFieldsOptOutClient"
+
+	// ResetGoneEndpoints resets TCP connections to endpoints that no EndpointSlice lists any more.
+	ResetGoneEndpoints featuregate.Feature = "ResetGoneEndpoints"
 )
 
 // Gates holds the values of the gates that this program reads. Gates of component-base's packages are read there.
@@ -44,6 +47,7 @@ type Gates struct {
 	KeepTerminatingUDPFlows             bool
 	KubeProxyNFTablesLocalhostNodePorts bool
 	ManagedFieldsOptOutClient           bool
+	ResetGoneEndpoints                  bool
 
 	// ComponentStatusz and ComponentFlagz serve /statusz and /flagz.
 	ComponentStatusz bool
@@ -126,6 +130,7 @@ func read(gate featuregate.FeatureGate) Gates {
 		KeepTerminatingUDPFlows:             gate.Enabled(KeepTerminatingUDPFlows),
 		KubeProxyNFTablesLocalhostNodePorts: gate.Enabled(KubeProxyNFTablesLocalhostNodePorts),
 		ManagedFieldsOptOutClient:           gate.Enabled(ManagedFieldsOptOutClient),
+		ResetGoneEndpoints:                  gate.Enabled(ResetGoneEndpoints),
 		ComponentStatusz:                    gate.Enabled(zpagesfeatures.ComponentStatusz),
 		ComponentFlagz:                      gate.Enabled(zpagesfeatures.ComponentFlagz),
 	}

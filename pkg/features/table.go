@@ -20,6 +20,8 @@ type row struct {
 	specs featuregate.VersionedSpecs
 	// effect describes what the gate does, end when it is planned to be locked or removed.
 	effect, end string
+	// details are more Markdown about it, if one paragraph is not enough.
+	details string
 }
 
 // The planned ends that several gates have.
@@ -65,7 +67,8 @@ func table() []row {
 			effect: "UDP flows of a Service with the annotation service.kubernetes.io/udp-connection-handling: PreserveDuringTermination stay " +
 				"with a terminating endpoint until no EndpointSlice lists it, also if it does not serve any more (KEP-5989). New flows go elsewhere. " +
 				"Without it, as in Kubernetes' kube-proxy, flows move when an endpoint is neither ready nor serving.",
-			end: mayChange,
+			end:     mayChange,
+			details: udpDetails,
 		},
 		{
 			name: KubeProxyNFTablesLocalhostNodePorts,
@@ -88,8 +91,50 @@ func table() []row {
 			end: mayChange,
 		},
 		{name: metricsfeatures.NativeHistograms, effect: "Also exposes histograms in Prometheus' native format.", end: becomesDefault},
+		{
+			name: ResetGoneEndpoints,
+			specs: featuregate.VersionedSpecs{
+				{Version: version.MajorMinor(1, 37), Default: false, PreRelease: featuregate.Alpha},
+			},
+			effect: "Resets TCP connections to endpoints that no EndpointSlice lists any more, instead of letting clients hang for up to 15 minutes, " +
+				"and rejects TCP by resets instead of ICMP errors.",
+			end:     mayChange,
+			details: resetDetails,
+		},
 	}
 }
+
+// udpDetails describes what KeepTerminatingUDPFlows leaves out.
+const udpDetails = `Of KEP-5989, the metrics and the limit of 6 minutes are left out: to count preserved flows takes a walk of the connection tracking table
+at each scrape, and the pod's own terminationGracePeriodSeconds limits how long its flows are preserved.`
+
+// resetDetails describes what ResetGoneEndpoints does to each client.
+const resetDetails = `An endpoint is gone when no EndpointSlice of any Service lists its address, in whatever condition: its pod is deleted, or its node with all
+pods. The entries of its connections are deleted from the connection tracking table then, so that their next packet is a new one:
+
+| client | with the gate | without |
+|---|---|---|
+| sends, and other endpoints are left | another endpoint gets its packet, and resets the unknown connection; the reset comes from the Service's address | hangs until its own timeouts: some 15 minutes |
+| sends, and no endpoint is left | the node resets the connection | hangs |
+| on this node, in the host's network (the kubelet) | gets ECONNABORTED at once, also if it only waits | hangs |
+| elsewhere, and only waits | nothing reaches it until it sends: use TCP keepalive (Linux' default is two hours), pings of HTTP/2 and gRPC, or read timeouts | hangs |
+| still connects, its SYN is unanswered | its next SYN goes to another endpoint | its SYNs go to the same endpoint for 2 minutes |
+
+These connections go on as without the gate:
+
+* to an endpoint that is unready or terminates, or whose removal the proxy's guard against incomplete lists holds back (--relist-guard);
+* of a Service that was deleted, and to endpoints that went while the proxy did not run;
+* in iptables mode, to an address with traffic policy Local, when this node has no endpoint any more and others have: the node drops
+  their packets. In nftables mode it resets them, and drops only new connections;
+* of other clients than this node's own, if net.netfilter.nf_conntrack_tcp_loose is 0 (the default is 1): the kernel does not translate their packets.
+
+A pod that runs on, but does not match the Service's selector any more, loses its connections. At most 10,000 connections are reset in a
+second. The metric serviceproxy_connections_to_gone_endpoints_reset_total counts them, and the log has one line in 10 s. If the kernel was
+built without CONFIG_INET_DIAG_DESTROY, or CAP_NET_ADMIN is missing, one line says so, and the node's own clients are reset at their next packet.
+
+SCTP needs no gate: the entries of associations to an endpoint that is gone are always deleted, so that a client that begins anew from the
+same port (INIT) reaches another endpoint. An association with several addresses (multi-homing) uses only the path through the Service's
+address: the kernel does not translate the addresses inside INIT, and packets to or from others meet no entry.`
 
 // specs returns the specs of the rows that have any.
 func specs() map[featuregate.Feature]featuregate.VersionedSpecs {
@@ -119,6 +164,8 @@ type Description struct {
 	Default bool
 	// Effect describes what the gate does, End when it is planned to be locked or removed.
 	Effect, End string
+	// Details are more Markdown about it, often "".
+	Details string
 }
 
 // String returns the gate in one line, as in --help.
@@ -136,7 +183,7 @@ func Describe() []Description {
 		if spec.PreRelease == featuregate.GA {
 			stage = "GA"
 		}
-		all = append(all, Description{Name: string(name), Stage: stage, Default: spec.Default, Effect: r.effect, End: r.end})
+		all = append(all, Description{Name: string(name), Stage: stage, Default: spec.Default, Effect: r.effect, End: r.end, Details: r.details})
 	}
 	return all
 }

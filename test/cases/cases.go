@@ -308,6 +308,8 @@ func parseOptions(text string) (options *plan.Options, addresses []netip.Addr, e
 			o.SingleStack, err = strconv.ParseBool(value)
 		case "serveExternalIPs":
 			o.ServeExternalIPs, err = strconv.ParseBool(value)
+		case "resetGoneEndpoints":
+			o.ResetGoneEndpoints, err = strconv.ParseBool(value)
 		case "loopbackNodePorts":
 			o.NodePorts.Loopback, err = strconv.ParseBool(value)
 		case "localhost": // the families whose TCP node ports are forwarded there; everything else is rejected

@@ -11,9 +11,12 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	conntracktable "github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/tcpuser"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/conntrack"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/health"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/localhost"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
@@ -55,6 +58,15 @@ func (p *process) healthChecks(recorder proxy.Recorder, checker *health.Checker,
 		Families: p.families.All, AllAddresses: p.Planning.NodePorts.Everywhere, Healthy: checker.Healthy, Failing: shown.HealthChecks,
 		Recorder: recorder, Clock: clock.RealClock{}, Limit: limits.HealthCheckPorts, MaxListeners: limits.Listeners,
 	})
+}
+
+// staleFlows makes the observer that deletes entries of the connection tracking table.
+func (p *process) staleFlows(table conntracktable.Table, measured *metrics.Metrics) *conntrack.Reconciler {
+	config := conntrack.Config{Families: p.families.All, Table: table, Swept: measured.ConntrackSwept}
+	if p.Planning.ResetGoneEndpoints {
+		config.Resets = &conntrack.Resets{Abort: tcpuser.Abort, Done: measured.ConnectionsReset}
+	}
+	return conntrack.New(config)
 }
 
 // observers makes all others, and returns them with checker and measured.

@@ -28,6 +28,7 @@ func PlanOptions(cfg *config.KubeProxyConfiguration, gates features.Gates) (*pla
 		ServeExternalIPs: gates.AllowServiceExternalIPs,
 
 		KeepTerminatingUDPFlows: gates.KeepTerminatingUDPFlows,
+		ResetGoneEndpoints:      gates.ResetGoneEndpoints,
 	}
 	switch cfg.LoopbackPolicy(gates.KubeProxyNFTablesLocalhostNodePorts) {
 	case config.LoopbackRouted:

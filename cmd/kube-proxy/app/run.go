@@ -26,7 +26,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/conntrack"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/page"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/quarantine"
@@ -164,7 +163,7 @@ func (p *process) run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, turn.Release()) }()
 	serving.page = page.New(page.Config{Observer: shown, Healthy: checker.Healthy})
 	observers := append(p.observers(ctx, in.recorder, checker, measured, limits), p.healthChecks(in.recorder, checker, shown, limits), watch, shown, in.started,
-		conntrack.New(conntrack.Config{Families: p.families.All, Table: flows, Swept: measured.ConntrackSwept}),
+		p.staleFlows(flows, measured),
 		proxy.NewAfterSync(func(context.Context) { debug.FreeOSMemory() })) // what only a start needs
 	loop := proxy.New(proxy.Config{
 		Sources: in.sources, Builder: p.Builder, Backend: quarantine.New(rules), Plan: p.Planning, Observers: observers,

@@ -20,6 +20,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	trackedflows "github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/tcpuser"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
@@ -31,7 +32,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// udpWorld is a proxy at work in node1, with a Service default/dns on UDP and TCP port 53 and node port 30053.
+// udpWorld is a proxy at work in node1, with a Service default/dns on port 53 and node port 30053 of all protocols.
 type udpWorld struct {
 	*testing.T
 	lab     *netns.Lab
@@ -40,25 +41,42 @@ type udpWorld struct {
 	dead *netns.Host
 	// sweeps counts the searches for stale flows in each family.
 	sweeps map[cluster.Family]*atomic.Int64
+	// resets counts the TCP connections that were reset; nil without the gate ResetGoneEndpoints.
+	resets *atomic.Int64
 }
+
+var flowProtocols = []corev1.Protocol{corev1.ProtocolUDP, corev1.ProtocolTCP, corev1.ProtocolSCTP}
 
 var udpServiceIPs = []string{"10.96.0.10", "fd00:10:96::10"}
 
 func newUDPWorld(t *testing.T, open backendtest.Open) *udpWorld {
 	t.Helper()
+	return newFlowWorld(t, open, nil)
+}
+
+// newFlowWorld makes a world that counts resets of TCP connections, or has none.
+func newFlowWorld(t *testing.T, open backendtest.Open, resets *atomic.Int64) *udpWorld {
+	t.Helper()
 	netns.Require(t, "conntrack")
 	bench := backendtest.NewBench(t, open)
-	w := &udpWorld{T: t, lab: bench.Lab, builder: cluster.NewBuilder("node1"),
+	w := &udpWorld{T: t, lab: bench.Lab, builder: cluster.NewBuilder("node1"), resets: resets,
 		sweeps: map[cluster.Family]*atomic.Int64{cluster.IPv4: {}, cluster.IPv6: {}}}
 	var table *trackedflows.Kernel
 	if err := w.lab.Node1.Do(func() (err error) { table, err = trackedflows.Open(); return err }); err != nil {
 		t.Fatal(err)
 	}
-	reconciler := conntrack.New(conntrack.Config{Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, Table: table,
-		Swept: func(family cluster.Family, _ time.Duration, _ int) { w.sweeps[family].Add(1) }})
+	config := conntrack.Config{Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, Table: table,
+		Swept: func(family cluster.Family, _ time.Duration, _ int) { w.sweeps[family].Add(1) }}
+	if resets != nil {
+		config.Resets = &conntrack.Resets{Done: func(_ cluster.Family, n int) { resets.Add(int64(n)) },
+			Abort: func(client, server netip.AddrPort) error {
+				return w.lab.Node1.Do(func() error { return tcpuser.Abort(client, server) })
+			}}
+	}
+	reconciler := conntrack.New(config)
 	loop := proxy.New(proxy.Config{Builder: w.builder, Backend: bench.Backend, Observers: []proxy.Observer{reconciler},
 		Plan: &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true}, ServeExternalIPs: true, KeepTerminatingUDPFlows: true,
-			LocalTraffic: plan.LocalTraffic{CIDRs: w.lab.Node1.PodCIDRs}}})
+			ResetGoneEndpoints: resets != nil, LocalTraffic: plan.LocalTraffic{CIDRs: w.lab.Node1.PodCIDRs}}})
 	var own []netip.Addr
 	for _, family := range []netns.Family{netns.IPv4, netns.IPv6} {
 		own = append(own, w.lab.Node1.Addr(family))
@@ -105,7 +123,7 @@ func (w *udpWorld) serveAs(change func(*corev1.Service), pods ...*netns.Host) {
 	w.update(func(u *cluster.Update) {
 		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "dns"}}
 		s.Spec.Type, s.Spec.ClusterIP, s.Spec.ClusterIPs = corev1.ServiceTypeNodePort, udpServiceIPs[0], udpServiceIPs
-		for _, protocol := range []corev1.Protocol{corev1.ProtocolUDP, corev1.ProtocolTCP} {
+		for _, protocol := range flowProtocols {
 			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: strings.ToLower(string(protocol)), Protocol: protocol, Port: 53, NodePort: 30053})
 		}
 		change(s)
@@ -124,7 +142,7 @@ func (w *udpWorld) endpointSlice(family netns.Family, pods []*netns.Host) *disco
 	slice := &discoveryv1.EndpointSlice{AddressType: kind, ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: "dns-" + strings.ToLower(string(kind)), Labels: map[string]string{discoveryv1.LabelServiceName: "dns"}}}
 	port := int32(5353)
-	for _, protocol := range []corev1.Protocol{corev1.ProtocolUDP, corev1.ProtocolTCP} {
+	for _, protocol := range flowProtocols {
 		name := strings.ToLower(string(protocol))
 		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &name, Protocol: &protocol, Port: &port})
 	}

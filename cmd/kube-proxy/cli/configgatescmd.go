@@ -82,5 +82,10 @@ once GA, as in Kubernetes.
 	for _, gate := range features.Describe() {
 		fmt.Fprintf(&b, "| %s | %s | %t | %s |\n", gate.Name, gate.Stage, gate.Default, gate.Effect)
 	}
+	for _, gate := range features.Describe() {
+		if gate.Details != "" {
+			fmt.Fprintf(&b, "\n## %s\n\n%s\n", gate.Name, gate.Details)
+		}
+	}
 	return b.String()
 }

@@ -1,6 +1,7 @@
 // Package conntrack deletes entries from the kernel's connection tracking table (nf_conntrack): UDP entries that send
-// packets to endpoints that are gone, and entries of TCP connections that were started before there were rules for
-// them. It uses ctnetlink (linux/netfilter/nfnetlink_conntrack.h) and package conntracktest is its fake.
+// packets to endpoints that are gone, entries of TCP connections that were started before there were rules for
+// them, and those of TCP and SCTP connections to endpoints that are gone. It uses ctnetlink
+// (linux/netfilter/nfnetlink_conntrack.h) and package conntracktest is its fake.
 //
 // It relies on these facts, each of which a test checks against the kernel:
 //
@@ -44,13 +45,14 @@ const (
 	// (no IPS_SEEN_REPLY, no IPS_DST_NAT). No working connection has such an entry. The source may be translated: many
 	// pod networks masquerade connections that leave them.
 	UnansweredTCP
+	// TranslatedTCP selects the TCP entries whose destination is translated (IPS_DST_NAT), until both ends have closed the connection.
+	TranslatedTCP
+	// TranslatedSCTP selects the SCTP entries whose destination is translated.
+	TranslatedSCTP
 )
 
 func (k Kind) String() string {
-	if k == UnansweredTCP {
-		return "unanswered TCP"
-	}
-	return "UDP"
+	return [...]string{"UDP", "unanswered TCP", "translated TCP", "translated SCTP"}[k]
 }
 
 // Flow is an entry: its two ends, before and after translation.
@@ -78,10 +80,11 @@ type Swept struct {
 // Table is the table of one network namespace. Kernel is the real one. Its methods must not be
 // called concurrently.
 type Table interface {
+	// Settle waits, some milliseconds, until packets that met earlier rules have passed, so that a sweep sees the entries
+	// that they create.
+	Settle(ctx context.Context) error
 	// Sweep visits every entry of a family and a kind, in any zone, and deletes those for which unwanted returns true.
-	// It first waits, some milliseconds, until packets that met earlier rules have passed, so that it sees the entries
-	// that they create. An unanswered TCP connection is read again just before it is deleted, and kept if it was
-	// answered in the meantime. Sweep reads the table once, and its memory does not depend on the number of entries.
+	// An unanswered TCP connection is read again just before it is deleted, and kept if it was answered in the meantime. Sweep reads the table once, and its memory does not depend on the number of entries.
 	// The flow is valid until unwanted returns. An entry that cannot be deleted does not stop the sweep; the error
 	// reports it. If ctx ends, the sweep returns its error.
 	Sweep(ctx context.Context, family Family, kind Kind, unwanted func(*Flow) bool) (Swept, error)

@@ -36,36 +36,37 @@ func Open() (*Kernel, error) {
 // Close is part of [Table].
 func (k *Kernel) Close() error { return errors.Join(k.reading.Close(), k.deleting.Close()) }
 
+// Settle is part of [Table].
+func (k *Kernel) Settle(ctx context.Context) error { return netlink.Settle(ctx) }
+
 // Sweep is part of [Table].
 func (k *Kernel) Sweep(ctx context.Context, family Family, kind Kind, unwanted func(*Flow) bool) (Swept, error) {
 	var done Swept
 	var failed error // the first deletion that failed
 	more := 0
-	err := netlink.Settle(ctx)
-	if err == nil {
-		var e entry
-		err = k.reading.Dump(header(family, nl.IPCTNL_MSG_CT_GET, 0), kind.appendFilter, func(m netlink.Message) error {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			if err := e.parse(m.Attrs()); err != nil || !e.is(kind) {
-				return err
-			}
-			done.Seen++
-			if !unwanted(&e.Flow) {
-				return nil
-			}
-			switch deleted, err := k.delete(family, kind, &e); {
-			case deleted:
-				done.Deleted++
-			case err != nil && failed == nil:
-				failed = fmt.Errorf("delete the tracked %s flow %s to %s (IPCTNL_MSG_CT_DELETE): %w", kind, e.Source, e.Destination, netlink.WithAdvice(err, advice))
-			case err != nil:
-				more++
-			}
+	var e entry
+	err := k.reading.Dump(header(family, nl.IPCTNL_MSG_CT_GET, 0), kind.appendFilter, func(m netlink.Message) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := e.parse(m.Attrs()); err != nil || !e.is(kind) {
+			return err
+		}
+		e.Kind = kind
+		done.Seen++
+		if !unwanted(&e.Flow) {
 			return nil
-		})
-	}
+		}
+		switch deleted, err := k.delete(family, kind, &e); {
+		case deleted:
+			done.Deleted++
+		case err != nil && failed == nil:
+			failed = fmt.Errorf("delete the tracked %s flow %s to %s (IPCTNL_MSG_CT_DELETE): %w", kind, e.Source, e.Destination, netlink.WithAdvice(err, advice))
+		case err != nil:
+			more++
+		}
+		return nil
+	})
 	if errors.Is(err, netlink.ErrInterrupted) {
 		done.Partial, err = true, nil
 	}

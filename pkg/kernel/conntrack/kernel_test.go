@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"runtime"
 	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -315,5 +316,56 @@ func TestKernelAnsweredMeanwhile(t *testing.T) {
 	left, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
 	if err != nil || len(left) != 1 {
 		t.Errorf("%d entries left (%v), want 1", len(left), err)
+	}
+}
+
+// TestKernelTranslated checks that of all TCP and SCTP entries those are visited whose destination is translated, except of connections
+// that both ends have closed.
+func TestKernelTranslated(t *testing.T) {
+	k := openKernel(t)
+	add := func(source string, more ...string) {
+		t.Helper()
+		from := netip.MustParseAddrPort(source)
+		to, nat := "10.96.0.10", "10.244.0.1"
+		if from.Addr().Is6() {
+			to, nat = "fd00:96::10", "fd00:244::1"
+		}
+		conntrackProgram(t, slices.Concat([]string{"-I"}, more, []string{"-t", "120", "--src", from.Addr().String(),
+			"--sport", strconv.Itoa(int(from.Port())), "--dst", to, "--dport", "53", "--dst-nat", nat})...)
+	}
+	tcp := func(state string) []string { return []string{"-p", "tcp", "--state", state} }
+	sctp := []string{"-p", "sctp", "--state", "ESTABLISHED", "--orig-vtag", "1", "--reply-vtag", "2"}
+	add("10.0.0.1:1001", tcp("ESTABLISHED")...)
+	add("10.0.0.1:1002", tcp("SYN_SENT")...)
+	add("10.0.0.1:1003", tcp("TIME_WAIT")...)
+	add("10.0.0.1:1004", tcp("CLOSE")...)
+	add("[fd00::1]:1001", tcp("ESTABLISHED")...)
+	add("10.0.0.1:1005", sctp...)
+	add("[fd00::1]:1005", sctp...)
+	k.track(t, unix.IPPROTO_TCP, plain)
+	k.track(t, unix.IPPROTO_UDP, toA)
+	of := func(kind conntrack.Kind, source, to, nat string) conntrack.Flow {
+		f := flow(source, to, nat)
+		f.Kind = kind
+		return f
+	}
+	to, nat, to6, nat6 := "10.96.0.10:53", "10.244.0.1:53", "[fd00:96::10]:53", "[fd00:244::1]:53"
+	for _, test := range []struct {
+		family conntrack.Family
+		kind   conntrack.Kind
+		want   []conntrack.Flow
+	}{
+		{conntrack.IPv4, conntrack.TranslatedTCP, []conntrack.Flow{
+			of(conntrack.TranslatedTCP, "10.0.0.1:1001", to, nat), of(conntrack.TranslatedTCP, "10.0.0.1:1002", to, nat)}},
+		{conntrack.IPv6, conntrack.TranslatedTCP, []conntrack.Flow{of(conntrack.TranslatedTCP, "[fd00::1]:1001", to6, nat6)}},
+		{conntrack.IPv4, conntrack.TranslatedSCTP, []conntrack.Flow{of(conntrack.TranslatedSCTP, "10.0.0.1:1005", to, nat)}},
+		{conntrack.IPv6, conntrack.TranslatedSCTP, []conntrack.Flow{of(conntrack.TranslatedSCTP, "[fd00::1]:1005", to6, nat6)}},
+	} {
+		var seen []conntrack.Flow
+		got, err := k.Sweep(context.Background(), test.family, test.kind, func(f *conntrack.Flow) bool { seen = append(seen, *f); return true })
+		slices.SortFunc(seen, compare)
+		if diff := cmp.Diff(test.want, seen, addresses); diff != "" || err != nil || got.Deleted != len(test.want) {
+			t.Errorf("%s %s: %+v, %v (-want +got):\n%s", test.family, test.kind, got, err, diff)
+		}
 	}
 }

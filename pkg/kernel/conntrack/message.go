@@ -26,6 +26,8 @@ const (
 	statusSeenReply = 1 << 1 // IPS_SEEN_REPLY
 	statusDstNAT    = 1 << 5 // IPS_DST_NAT
 	stateSynSent    = 1      // TCP_CONNTRACK_SYN_SENT
+	stateTimeWait   = 7      // TCP_CONNTRACK_TIME_WAIT
+	stateClose      = 8      // TCP_CONNTRACK_CLOSE
 )
 
 // entry is a Flow with further attributes.
@@ -41,10 +43,23 @@ type entry struct {
 
 // is reports whether the entry is of a kind.
 func (e *entry) is(kind Kind) bool {
-	if kind == UDP {
-		return e.protocol == unix.IPPROTO_UDP
+	if e.protocol != kind.protocol() {
+		return false
 	}
-	return e.protocol == unix.IPPROTO_TCP && e.state == stateSynSent && e.status&(statusSeenReply|statusDstNAT) == 0 && !e.Translated()
+	switch kind {
+	case UnansweredTCP:
+		return e.state == stateSynSent && e.status&(statusSeenReply|statusDstNAT) == 0 && !e.Translated()
+	case TranslatedTCP:
+		return e.state != stateTimeWait && e.state != stateClose && e.Translated()
+	case TranslatedSCTP:
+		return e.Translated()
+	}
+	return true
+}
+
+// protocol is the IP protocol of a kind's entries.
+func (k Kind) protocol() uint8 {
+	return [...]uint8{UDP: unix.IPPROTO_UDP, UnansweredTCP: unix.IPPROTO_TCP, TranslatedTCP: unix.IPPROTO_TCP, TranslatedSCTP: unix.IPPROTO_SCTP}[k]
 }
 
 // parse reads one entry of a dump into e, whose memory it reuses.
@@ -69,9 +84,6 @@ func (e *entry) parse(a netlink.Attrs) (err error) {
 				e.state = state[0]
 			}
 		}
-	}
-	if e.protocol == unix.IPPROTO_TCP {
-		e.Kind = UnansweredTCP // only these TCP entries are passed to the caller
 	}
 	if a.Malformed() {
 		return netlink.ErrMalformed
@@ -116,15 +128,17 @@ func parseTuple(parts netlink.Attrs) (tuple, error) {
 
 // appendFilter appends the attributes that restrict a dump to a kind. The kernel cannot filter by the state of TCP.
 func (k Kind) appendFilter(b []byte) []byte {
-	number := byte(unix.IPPROTO_UDP)
-	if k == UnansweredTCP {
-		number = unix.IPPROTO_TCP
+	switch k {
+	case UnansweredTCP:
 		b = netlink.AppendUint32(b, nl.CTA_STATUS, 0)
 		b = netlink.AppendUint32(b, ctaStatusMask, statusSeenReply|statusDstNAT)
+	case TranslatedTCP, TranslatedSCTP:
+		b = netlink.AppendUint32(b, nl.CTA_STATUS, statusDstNAT)
+		b = netlink.AppendUint32(b, ctaStatusMask, statusDstNAT)
 	}
 	b, ends := netlink.BeginNest(b, nl.CTA_TUPLE_ORIG)
 	b, protocol := netlink.BeginNest(b, nl.CTA_TUPLE_PROTO)
-	b = netlink.AppendBytes(b, nl.CTA_PROTO_NUM, []byte{number})
+	b = netlink.AppendBytes(b, nl.CTA_PROTO_NUM, []byte{k.protocol()})
 	netlink.EndNest(b, protocol)
 	netlink.EndNest(b, ends)
 	b, filter := netlink.BeginNest(b, ctaFilter)

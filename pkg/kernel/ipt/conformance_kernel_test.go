@@ -47,6 +47,7 @@ var conformance = []struct {
 	{"lists of clients", "*nat\n:D - [0:0]\n-A D -p tcp -m comment --comment \"ns/name:port\" -m statistic --mode random --probability 0.33333 -m recent --set --name LIST --mask 255.255.255.255 --rsource -j DNAT --to-destination 10.0.0.1:80\nCOMMIT\n", false},
 	{"marks", "*nat\n:D - [0:0]\n-A D -j MARK --or-mark 0x4000\n-A D -j MARK --xor-mark 0x4000\n-A D -m mark ! --mark 0x4000/0x4000 -j MASQUERADE --random-fully\nCOMMIT\n", false},
 	{"types of addresses, states", "*filter\n:D - [0:0]\n-A D ! -d 127.0.0.0/8 -p sctp -m addrtype --dst-type LOCAL -m sctp --dport 1:9 -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j REJECT --reject-with icmp-port-unreachable\n-A D ! -i cbr+ -j DROP\nCOMMIT\n", false},
+	{"a reset", "*filter\n:F - [0:0]\n-A F -p tcp -m tcp --dport 80 -j REJECT --reject-with tcp-reset\nCOMMIT\n", false},
 	{"a chain with rules cannot be deleted", "*filter\n-X D\nCOMMIT\n", true},
 	{"a rule without a target, with the original destination", "*filter\n:D - [0:0]\n-A D -m comment --comment \"counted only\" -m mark --mark 0x4000/0x4000 -m conntrack --ctorigdst 10.0.0.0/8\nCOMMIT\n", false},
 	{"a built-in chain keeps its rules", "*filter\n:INPUT ACCEPT [0:0]\n-I INPUT -m comment --comment x -j D\nCOMMIT\n", false},

@@ -48,6 +48,7 @@ var encodable = []string{
 	"NAT -j MASQUERADE",
 	"FILTER -m comment --comment \"kubernetes service traffic requiring SNAT\" -j DROP",
 	"FILTER -d 10.96.0.21/32 -p tcp -m comment --comment \"a/b has no endpoints\" -m addrtype --dst-type LOCAL -m tcp --dport 80 -j REJECT --reject-with icmp-port-unreachable",
+	"FILTER -d 10.96.0.22/32 -p tcp -m comment --comment \"a/b has no endpoints\" -m tcp --dport 80 -j REJECT --reject-with tcp-reset",
 	"FILTER -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT",
 	"FILTER -s 127.0.0.0/8 -d 127.0.0.0/8 ! -i lo ! -o lo -m comment --comment \"block forged localnet sources\" -j DROP",
 	"FILTER -m conntrack --ctstate INVALID -j DROP",

@@ -309,3 +309,20 @@ func (r Reject) encode(e *encoder) {
 	}
 	e.targetWith("REJECT", 0, info)
 }
+
+// Reset refuses a connection of TCP, or ends it, with a reset. Its rule matches only TCP.
+type Reset struct{}
+
+func (Reset) words() (jump, name, options string) {
+	return "-j", "REJECT", "--reject-with tcp-reset"
+}
+
+func (Reset) encode(e *encoder) {
+	e.ok = e.ok && e.protocol == uint8(TCP)
+	info := e.newBlob(4)
+	info.put32(0, 7) // IPT_TCP_RESET
+	if e.family == IPv6 {
+		info.put32(0, 6) // IP6T_TCP_RESET
+	}
+	e.targetWith("REJECT", 0, info)
+}

@@ -199,6 +199,9 @@ func (p *lineReader) target() Target {
 		return Masquerade{RandomFully: p.skip("--random-fully")}
 	case "REJECT":
 		p.expect("--reject-with")
+		if p.skip("tcp-reset") {
+			return Reset{}
+		}
 		return Reject(map[string]Family{"icmp-port-unreachable": IPv4, "icmp6-port-unreachable": IPv6}[p.next()])
 	}
 	return Jump(name)

@@ -4,6 +4,7 @@ package tcpuser
 
 import (
 	"errors"
+	"io/fs"
 	"net"
 	"net/netip"
 	"syscall"
@@ -16,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { netns.Main(m) }
 
-// TestKernelOf asks for the users of connections in both families, also of a client that uses IPv4 by an IPv6 listener.
+// TestKernelOf asks for the users of connections in both families, also of a client that uses IPv4 by an IPv6 listener, and aborts them.
 func TestKernelOf(t *testing.T) {
 	const nobody = 65534
 	lab := netns.Start(t, netns.Options{})
@@ -57,6 +58,15 @@ func TestKernelOf(t *testing.T) {
 				}
 				if user, err := Of(netip.AddrPortFrom(client.Addr(), 1), server); !errors.Is(err, unix.ENOENT) {
 					t.Errorf("no connection: user %d, %v", user, err)
+				}
+				if err := Abort(netip.AddrPortFrom(client.Addr(), 1), server); !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("abort no connection: %v", err)
+				}
+				if err := Abort(client, server); err != nil {
+					t.Error(err)
+				}
+				if _, err := connection.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNABORTED) {
+					t.Errorf("read an aborted connection: %v", err)
 				}
 				return nil
 			})

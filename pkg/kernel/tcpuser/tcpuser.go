@@ -1,10 +1,12 @@
 //go:build linux
 
-// Package tcpuser is the door to the owners of TCP connections of this machine (sock_diag(7)). It needs no rights.
+// Package tcpuser is the door to the owners of TCP connections of this machine (sock_diag(7)): it finds them, which needs no rights, and
+// tells them that a connection has ended.
 package tcpuser
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 
@@ -36,6 +38,23 @@ func Of(client, server netip.AddrPort) (uint32, error) {
 		return 0, fmt.Errorf("find the user of the TCP connection from %s to %s: the kernel gave %d answers: %x", client, server, len(answers), answers)
 	}
 	return binary.NativeEndian.Uint32(answers[0][userAt:]), nil
+}
+
+// Abort ends a TCP connection whose client's end is in this network namespace: its owner gets ECONNABORTED, also if it only waits. It needs
+// CAP_NET_ADMIN. If there is no such connection the error is ENOENT; if the kernel cannot do it, EOPNOTSUPP.
+func Abort(client, server netip.AddrPort) error {
+	request := nl.NewNetlinkRequest(nl.SOCK_DESTROY, unix.NLM_F_ACK)
+	request.AddRawData(requestFor(client, server))
+	_, err := request.Execute(unix.NETLINK_INET_DIAG, 0)
+	switch {
+	case errors.Is(err, unix.EOPNOTSUPP):
+		return fmt.Errorf("abort the TCP connection from %s to %s (SOCK_DESTROY): %w: the kernel was built without CONFIG_INET_DIAG_DESTROY", client, server, err)
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("abort the TCP connection from %s to %s (SOCK_DESTROY): %w: CAP_NET_ADMIN is missing", client, server, err)
+	case err != nil:
+		return fmt.Errorf("abort the TCP connection from %s to %s (SOCK_DESTROY): %w", client, server, err)
+	}
+	return nil
 }
 
 // requestFor is the question for the client's end.

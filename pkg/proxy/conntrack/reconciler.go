@@ -42,9 +42,11 @@ type Config struct {
 	Table    conntrack.Table
 	// Swept is called after each sweep with its duration and the number of deleted entries. It must not block.
 	Swept func(family cluster.Family, took time.Duration, deleted int)
+	// Resets ends TCP connections to endpoints that are gone; nil leaves them alone.
+	Resets *Resets
 }
 
-// Reconciler deletes stale UDP flows, and TCP connections that were started too early, from the kernel's table. It is
+// Reconciler deletes entries of the kernel's table that keep clients from their Services (see the package's comment). It is
 // a proxy.Observer. The cost of Synced is proportional to the change; Run does the work.
 type Reconciler struct {
 	proxy.Ignore
@@ -61,34 +63,47 @@ type Reconciler struct {
 	// the kernel refused in it.
 	drifted map[cluster.Family]bool
 	refused map[cluster.Family][]backend.Refusal
+
+	// burst is what Run has reset and not logged yet, aborting whether it has logged that sockets cannot be aborted.
+	burst    burst
+	aborting logonce.Condition
 }
 
 var _ proxy.Observer = (*Reconciler)(nil)
 
 // work describes the entries to check.
 type work struct {
-	udp, tcp bool
+	udp, tcp, sctp bool
 	// gone are UDP frontends that no longer belong to a Service.
 	gone map[plan.Frontend]bool
+	// left are endpoints that a Service with TCP ports no longer lists, if their connections are to be reset.
+	left map[netip.Addr]bool
 }
 
-// maxGone is how many frontends that no longer belong to a Service are remembered while sweeps fail, in a family. The flows of
-// others are left to expire: they delay only clients of Services that were deleted.
+// maxGone is how many frontends that no longer belong to a Service are remembered while sweeps fail, in a family, and how many
+// endpoints that left. The flows of others are left to expire: they delay only clients of Services that were deleted.
 const maxGone = 100_000
 
-// and returns the union of w and o, with at most maxGone frontends. It may modify the map of w.
+// any reports whether there is work.
+func (w work) any() bool { return w.udp || w.tcp || w.sctp || len(w.left) > 0 }
+
+// and returns the union of w and o, with at most maxGone frontends and endpoints. It may modify the maps of w.
 func (w work) and(o work) work {
-	gone := w.gone
-	if gone == nil {
-		gone = make(map[plan.Frontend]bool, min(len(o.gone), maxGone))
+	return work{udp: w.udp || o.udp, tcp: w.tcp || o.tcp, sctp: w.sctp || o.sctp, gone: union(w.gone, o.gone), left: union(w.left, o.left)}
+}
+
+// union adds the keys of b to a, up to maxGone.
+func union[K comparable](a, b map[K]bool) map[K]bool {
+	if a == nil {
+		a = make(map[K]bool, min(len(b), maxGone))
 	}
-	for frontend := range o.gone {
-		if len(gone) >= maxGone {
+	for key := range b {
+		if len(a) >= maxGone {
 			break
 		}
-		gone[frontend] = true
+		a[key] = true
 	}
-	return work{udp: w.udp || o.udp, tcp: w.tcp || o.tcp, gone: gone}
+	return a
 }
 
 // New returns a Reconciler; Run starts it.
@@ -131,7 +146,7 @@ func (r *Reconciler) Synced(s *proxy.Sync) {
 			continue
 		}
 		r.plans[result.Family] = s.Plan
-		w := compare(s.Programmed[result.Family], s.Plan, result.Family)
+		w := r.compare(s.Programmed[result.Family], s.Plan, result.Family)
 		// A refused port was served by its earlier rules, or not at all, while the plan was in force.
 		if r.drifted[result.Family] || !slices.EqualFunc(r.refused[result.Family], result.Refused, sameRefusal) {
 			w.udp, w.tcp = true, true
@@ -147,7 +162,7 @@ func sameRefusal(a, b backend.Refusal) bool { return a.Port == b.Port && a.Kept 
 
 // add merges work into the pending work and wakes Run. The caller holds the lock.
 func (r *Reconciler) add(family cluster.Family, w work) {
-	if !w.udp && !w.tcp {
+	if !w.any() {
 		return
 	}
 	r.dirty[family] = r.dirty[family].and(w)
@@ -158,8 +173,8 @@ func (r *Reconciler) add(family cluster.Family, w work) {
 }
 
 // compare returns the work after a plan has replaced another in a family.
-func compare(changes proxy.Changes, after *plan.Plan, family cluster.Family) work {
-	w := work{gone: map[plan.Frontend]bool{}}
+func (r *Reconciler) compare(changes proxy.Changes, after *plan.Plan, family cluster.Family) work {
+	w := work{gone: map[plan.Frontend]bool{}, left: map[netip.Addr]bool{}}
 	for frontend, change := range changes.Frontends {
 		if frontend.Family() != family {
 			continue
@@ -172,6 +187,16 @@ func compare(changes proxy.Changes, after *plan.Plan, family cluster.Family) wor
 			}
 		case cluster.TCP:
 			w.tcp = w.tcp || served(change.After) && !served(change.Before)
+		case cluster.SCTP:
+			w.sctp = w.sctp || !change.Was
+		}
+	}
+	for _, change := range changes.Services {
+		w.sctp = w.sctp || len(plan.LosesEndpoints(change.Before, change.After, cluster.SCTP, family)) > 0
+		if r.config.Resets != nil {
+			for _, addr := range plan.LosesEndpoints(change.Before, change.After, cluster.TCP, family) {
+				w.left[addr] = true
+			}
 		}
 	}
 	for _, change := range changes.Decisions {
@@ -217,12 +242,17 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-r.burst.due:
+			r.burst.log(ctx)
+			continue
 		case <-r.wake:
 		case <-due:
 		}
-		began := time.Now()
-		err := r.sweepAll(ctx)
-		pause := min(longestPause, restShare*time.Since(began))
+		took, err := r.sweepAll(ctx)
+		pause := min(longestPause, restShare*took)
+		if r.burst.limited {
+			pause = max(pause, resetPause)
+		}
 		due = nil
 		if err != nil && ctx.Err() == nil {
 			again := retry.Step()
@@ -244,38 +274,61 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	}
 }
 
-// sweepAll does the work of all families. Work that failed remains pending.
-func (r *Reconciler) sweepAll(ctx context.Context) error {
-	var failed []error
+// search is a sweep that is due, and the work that it does.
+type search struct {
+	kind     conntrack.Kind
+	work     work
+	unwanted func(*conntrack.Flow) bool
+}
+
+// searches returns the sweeps that do a family's work.
+func (r *Reconciler) searches(ctx context.Context, family cluster.Family, w work) (all []search) {
+	if w.udp {
+		all = append(all, search{conntrack.UDP, work{udp: true, gone: w.gone}, func(flow *conntrack.Flow) bool {
+			inForce, next := r.current(family)
+			return w.stale(inForce, flow) && (next == inForce || w.stale(next, flow))
+		}})
+	}
+	if w.tcp {
+		all = append(all, search{conntrack.UnansweredTCP, work{tcp: true}, func(flow *conntrack.Flow) bool {
+			inForce, _ := r.current(family)
+			return early(inForce, flow)
+		}})
+	}
+	if w.sctp {
+		all = append(all, search{conntrack.TranslatedSCTP, work{sctp: true}, r.lost(family, cluster.SCTP)})
+	}
+	if len(w.left) > 0 {
+		all = append(all, search{conntrack.TranslatedTCP, work{left: w.left}, r.resets(ctx, family, w.left)})
+	}
+	return all
+}
+
+// sweepAll does the work of all families, and returns how long it worked. Work that failed remains pending, and what exceeds the limit
+// of resets.
+func (r *Reconciler) sweepAll(ctx context.Context) (took time.Duration, _ error) {
+	r.mu.Lock()
+	due := r.dirty
+	r.dirty = map[cluster.Family]work{}
+	r.mu.Unlock()
+	failed := []error{r.config.Table.Settle(ctx)}
+	began := time.Now()
+	r.burst.tried, r.burst.limited = 0, false
 	for _, family := range r.config.Families {
-		r.mu.Lock()
-		w := r.dirty[family]
-		delete(r.dirty, family)
-		r.mu.Unlock()
 		var left work
-		if w.udp {
-			if err := r.sweep(ctx, family, conntrack.UDP, func(flow *conntrack.Flow) bool {
-				inForce, next := r.current(family)
-				return w.stale(inForce, flow) && (next == inForce || w.stale(next, flow))
-			}); err != nil {
-				failed, left.udp, left.gone = append(failed, err), true, w.gone
+		for _, search := range r.searches(ctx, family, due[family]) {
+			if err := r.sweep(ctx, family, search.kind, search.unwanted); err != nil {
+				failed = append(failed, err)
+				left = left.and(search.work)
 			}
 		}
-		if w.tcp {
-			if err := r.sweep(ctx, family, conntrack.UnansweredTCP, func(flow *conntrack.Flow) bool {
-				inForce, _ := r.current(family)
-				return early(inForce, flow)
-			}); err != nil {
-				failed, left.tcp = append(failed, err), true
-			}
-		}
-		if left.udp || left.tcp {
+		if left.any() {
 			r.mu.Lock()
 			r.dirty[family] = r.dirty[family].and(left)
 			r.mu.Unlock()
 		}
 	}
-	return errors.Join(failed...)
+	return time.Since(began), errors.Join(failed...)
 }
 
 // current returns the plan that a family's rules implement, and the one that they may implement in part. Both may change during a
@@ -296,6 +349,9 @@ func (r *Reconciler) sweep(ctx context.Context, family cluster.Family, kind conn
 	done, err := r.config.Table.Sweep(ctx, table, kind, unwanted)
 	took := time.Since(began)
 	r.config.Swept(family, took, done.Deleted)
+	if kind == conntrack.TranslatedTCP {
+		r.done(family, done.Deleted)
+	}
 	klog.FromContext(ctx).V(4).Info("Checked for stale connection tracking entries", "family", family, "kind", kind, "took", took,
 		"seen", done.Seen, "deleted", done.Deleted)
 	if err == nil && done.Partial {

@@ -67,10 +67,16 @@ var (
 // run runs a test with a fixture that has the given flows ("destination reply-source").
 func run(t *testing.T, test func(f *fixture), flows ...string) {
 	t.Helper()
+	runWith(t, nil, test, flows...)
+}
+
+// runWith is run with resets, unless they are nil.
+func runWith(t *testing.T, resets *Resets, test func(f *fixture), flows ...string) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := &fixture{T: t, table: &table{}, options: &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true}, ServeExternalIPs: true},
 			node: &cluster.Node{Name: "n", Addresses: addrs("192.0.2.1", "2001:db8::1")}}
-		f.Reconciler = New(Config{Families: families, Table: f.table,
+		f.Reconciler = New(Config{Families: families, Table: f.table, Resets: resets,
 			Swept: func(_ cluster.Family, _ time.Duration, deleted int) { f.deleted += deleted }})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
@@ -93,7 +99,10 @@ func addrs(texts ...string) (all []netip.Addr) {
 	return all
 }
 
-// flow adds a UDP flow, or an unanswered TCP connection if the text ends in "tcp".
+// kinds are the words that a flow's text ends in; none is UDP.
+var kinds = map[string]conntrack.Kind{"tcp": conntrack.UnansweredTCP, "connection": conntrack.TranslatedTCP, "association": conntrack.TranslatedSCTP}
+
+// flow adds a flow of its kind.
 func (f *fixture) flow(port uint16, text string) {
 	f.Helper()
 	ends := strings.Fields(text)
@@ -104,7 +113,7 @@ func (f *fixture) flow(port uint16, text string) {
 	}
 	flow := conntrack.Flow{Source: netip.AddrPortFrom(source, port), Destination: to, ReplySource: netip.MustParseAddrPort(ends[1])}
 	if len(ends) > 2 {
-		flow.Kind = conntrack.UnansweredTCP
+		flow.Kind = kinds[ends[2]]
 	}
 	f.table.mu.Lock()
 	defer f.table.mu.Unlock()
@@ -120,8 +129,10 @@ func (f *fixture) wantFlows(want ...string) {
 	var got []string
 	for _, flow := range f.Flows() {
 		text := flow.Destination.String() + " " + flow.ReplySource.String()
-		if flow.Kind == conntrack.UnansweredTCP {
-			text += " tcp"
+		for word, kind := range kinds {
+			if flow.Kind == kind {
+				text += " " + word
+			}
 		}
 		got = append(got, text)
 	}

@@ -74,7 +74,7 @@ func (m *Metrics) begin() {
 	}
 	for _, family := range m.config.Families {
 		for _, c := range []*metrics.CounterVec{
-			m.syncFailures, m.partialSyncFailures, m.cleanupFailures, m.rulesRepaired, m.elementsWritten, m.rulesWritten, m.conntrackDeleted,
+			m.syncFailures, m.partialSyncFailures, m.cleanupFailures, m.rulesRepaired, m.elementsWritten, m.rulesWritten, m.conntrackDeleted, m.connectionsReset,
 		} {
 			if c != nil {
 				c.WithLabelValues(family.String())
@@ -157,6 +157,11 @@ func (m *Metrics) Healthz(code int) { m.healthz.WithLabelValues(strconv.Itoa(cod
 
 // Livez counts a response of /livez by its status code. It is safe for concurrent use.
 func (m *Metrics) Livez(code int) { m.livez.WithLabelValues(strconv.Itoa(code)).Inc() }
+
+// ConnectionsReset counts TCP connections to endpoints that are gone. It is safe for concurrent use.
+func (m *Metrics) ConnectionsReset(family cluster.Family, connections int) {
+	m.connectionsReset.WithLabelValues(family.String()).Add(float64(connections))
+}
 
 // ConntrackSwept records a sweep of the connection tracking table. It is safe for concurrent use.
 func (m *Metrics) ConntrackSwept(family cluster.Family, took time.Duration, deleted int) {

@@ -59,6 +59,7 @@ services_with_external_ips gauge served here
 const ownNames = `
 rules_repaired_total   counter ip_family here
 connections_closed_total counter server  here
+connections_to_gone_endpoints_reset_total counter ip_family here
 elements_written_total counter ip_family here
 rules_written_total    counter ip_family here
 relists_held_total     counter -         here
@@ -92,6 +93,7 @@ func exercised(t *testing.T) metrics.KubeRegistry {
 	f.OtherProxySeen("iptables", start)
 	f.Healthz(200)
 	f.Livez(503)
+	f.ConnectionsReset(cluster.IPv4, 2)
 	f.ConntrackSwept(cluster.IPv6, time.Millisecond, 2)
 	f.LocalhostListening(cluster.IPv4, 3)
 	f.LocalhostFailed(cluster.IPv4)

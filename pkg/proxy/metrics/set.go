@@ -41,6 +41,7 @@ type metricSet struct {
 type ownSet struct {
 	rulesRepaired                 *metrics.CounterVec
 	connectionsClosed             *metrics.CounterVec
+	connectionsReset              *metrics.CounterVec
 	elementsWritten, rulesWritten *metrics.CounterVec
 	relistsHeld, configRefused    *metrics.Counter
 	contested, configDiffers      *metrics.Gauge
@@ -135,6 +136,7 @@ func newOwnSet(config *Config) ownSet {
 	return ownSet{
 		rulesRepaired:     counters(own, "rules_repaired_total", "External modifications of this proxy's rules that it repaired.", familyLabel),
 		connectionsClosed: counters(own, "connections_closed_total", "Connections to this proxy's servers (healthz, health_check_node_ports, metrics) that it reset to make room for new ones.", serverLabel),
+		connectionsReset:  counters(own, "connections_to_gone_endpoints_reset_total", "TCP connections that it reset because no EndpointSlice lists their endpoint any more (feature gate ResetGoneEndpoints).", familyLabel),
 		elementsWritten:   counters(own, "elements_written_total", "Map and set elements added and deleted in the kernel.", familyLabel),
 		rulesWritten:      counters(own, "rules_written_total", "Chains added, replaced and deleted in the kernel.", familyLabel),
 		relistsHeld: counter(own, "relists_held_total",
@@ -178,7 +180,7 @@ func (s *metricSet) all() []metrics.Registerable {
 		s.endpointChanges, s.serviceChanges, s.endpointsPending, s.servicesPending,
 		s.noLocalEndpoints, s.healthz, s.livez, s.conntrackDuration, s.conntrackDeleted,
 		s.withExternalIPs,
-		s.rulesRepaired, s.connectionsClosed, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.configRefused, s.configDiffers, s.contested, s.delayed, s.invalidManifests,
+		s.rulesRepaired, s.connectionsClosed, s.connectionsReset, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.configRefused, s.configDiffers, s.contested, s.delayed, s.invalidManifests,
 		s.refused,
 		s.waiting, s.watchFailing, s.otherProxySeen, s.problems,
 	}

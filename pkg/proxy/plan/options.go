@@ -28,6 +28,8 @@ type Options struct {
 	ServeExternalIPs bool
 	// KeepTerminatingUDPFlows lets UDP flows stay with terminating endpoints of the Services that wish it (KEP-5989).
 	KeepTerminatingUDPFlows bool
+	// ResetGoneEndpoints resets TCP connections to endpoints that no EndpointSlice lists any more: see Node.ResetTCP.
+	ResetGoneEndpoints bool
 }
 
 // Limits bounds the rules of one Service: its last ports are not served if there would be more. The zero value bounds nothing.
@@ -103,6 +105,7 @@ func decideNode(snap *cluster.Snapshot, opts *Options) *Node {
 		LocalTraffic: opts.LocalTraffic,
 		Addrs:        snap.Node.Interfaces,
 		Forwarded:    opts.Localhost.Forwarded,
+		ResetTCP:     opts.ResetGoneEndpoints,
 	}
 	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
 		if opts.Serves(snap.Node, family) {

@@ -321,9 +321,18 @@ type Node struct {
 	ServiceCIDRs []netip.Prefix
 	// Forwarded lists the families in which the proxy itself listens on localhost, on TCP node ports.
 	Forwarded []cluster.Family
+	// ResetTCP rejects TCP by a reset instead of an ICMP error. Both refuse a new connection; only a reset ends one whose connection
+	// tracking entry was deleted because its endpoint is gone.
+	ResetTCP bool
+}
+
+// Has reports whether an address belongs to this machine.
+func (n *Node) Has(addr netip.Addr) bool {
+	_, own := slices.BinarySearchFunc(n.Addrs, addr, netip.Addr.Compare)
+	return own || addr.IsLoopback()
 }
 
 func (n *Node) equal(o *Node) bool {
-	return slices.Equal(n.NodePortAddrs, o.NodePortAddrs) && slices.Equal(n.Forwarded, o.Forwarded) && n.LocalTraffic.equal(o.LocalTraffic) &&
+	return n.ResetTCP == o.ResetTCP && slices.Equal(n.NodePortAddrs, o.NodePortAddrs) && slices.Equal(n.Forwarded, o.Forwarded) && n.LocalTraffic.equal(o.LocalTraffic) &&
 		slices.Equal(n.Addrs, o.Addrs) && slices.Equal(n.ServiceCIDRs, o.ServiceCIDRs)
 }

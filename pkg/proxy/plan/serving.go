@@ -51,8 +51,7 @@ func (p *Plan) Keeps(route *Route, client netip.Addr, endpoint netip.AddrPort) b
 // mayBeInside reports whether a flow's client may be this node or one of its pods. A flow does not say on which interface it
 // arrived: if that distinguishes pods, any client may be one.
 func (p *Plan) mayBeInside(client netip.Addr) bool {
-	_, own := slices.BinarySearchFunc(p.Node.Addrs, client, netip.Addr.Compare)
-	return own || client.IsLoopback() || p.Node.LocalTraffic.Interface != "" || p.Node.LocalTraffic.Is(client, "")
+	return p.Node.Has(client) || p.Node.LocalTraffic.Interface != "" || p.Node.LocalTraffic.Is(client, "")
 }
 
 // policyFor returns the policy for a client. Policy Local of an external address does not apply inside this node: see ShortCut.

@@ -35,6 +35,8 @@ func (f *Fake) Add(flow conntrack.Flow) error {
 		return fmt.Errorf("add the flow %v: %w: its ends are of two families", flow, unix.EINVAL)
 	case flow.Kind == conntrack.UnansweredTCP && flow.Translated():
 		return fmt.Errorf("add the flow %v: %w: an unanswered TCP connection of this kind is not translated", flow, unix.EINVAL)
+	case flow.Kind > conntrack.UnansweredTCP && !flow.Translated():
+		return fmt.Errorf("add the flow %v: %w: a %s entry is translated", flow, unix.EINVAL, flow.Kind)
 	case slices.ContainsFunc(f.flows, func(o conntrack.Flow) bool {
 		return o.Kind == flow.Kind && o.Source == flow.Source && o.Destination == flow.Destination
 	}):
@@ -46,6 +48,9 @@ func (f *Fake) Add(flow conntrack.Flow) error {
 
 // Flows returns the entries in the order in which they were added.
 func (f *Fake) Flows() []conntrack.Flow { return slices.Clone(f.flows) }
+
+// Settle is part of [conntrack.Table].
+func (f *Fake) Settle(ctx context.Context) error { return context.Cause(ctx) }
 
 // Sweep is part of [conntrack.Table].
 func (f *Fake) Sweep(ctx context.Context, family conntrack.Family, kind conntrack.Kind, unwanted func(*conntrack.Flow) bool) (conntrack.Swept, error) {

@@ -250,7 +250,7 @@ func (w *writer) frontendBodies(r *plan.Route) (bodies [places]body) {
 		}
 		bodies[p] = body{1, func(to []ipt.Rule) []ipt.Rule { return append(to, entryRule(r)) }}
 	}
-	refuse := w.refusal(r.Verdict)
+	refuse := w.refusal(r.Verdict, f.Protocol)
 	switch n := len(r.SourceRanges); {
 	case n > 0:
 		if r.Verdict != plan.Reject {
@@ -292,7 +292,7 @@ func (w *writer) restriction(rules []ipt.Rule, r *plan.Route) []ipt.Rule {
 	is, port := protocol(f.Protocol), dport(f.Protocol, f.Port, f.Port)
 	if r.Verdict == plan.Reject {
 		for _, from := range r.SourceRanges {
-			rules = append(rules, rule(w.reject, source(from), toAddr(f), is, port))
+			rules = append(rules, rule(w.refusal(r.Verdict, f.Protocol), source(from), toAddr(f), is, port))
 		}
 	}
 	return append(rules, rule(ipt.Drop, destination(host(f.Addr)), is, comment(r.Name+" from elsewhere"), port))

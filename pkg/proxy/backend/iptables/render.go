@@ -302,7 +302,7 @@ func (w *writer) loops() (all []ipt.Rule) {
 			continue
 		}
 		all = append(all,
-			ipt.Rule{Matches: []ipt.Match{destination(cidr), comment("endpoint that is a cluster IP"), ipt.Translated}, Target: w.refusal(plan.Reject)},
+			ipt.Rule{Matches: []ipt.Match{destination(cidr), comment("endpoint that is a cluster IP"), ipt.Translated}, Target: w.reject},
 			ipt.Rule{Matches: []ipt.Match{source(cidr), comment("forged cluster IP"), ipt.Not(ipt.LocalSource)}, Target: ipt.Drop})
 	}
 	return all

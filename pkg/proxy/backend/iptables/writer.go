@@ -47,11 +47,13 @@ func (w *writer) masquerade() ipt.Target {
 }
 
 // refusal returns the target of connections without an endpoint; nil if there is an endpoint.
-func (w *writer) refusal(v plan.Verdict) ipt.Target {
-	switch v {
-	case plan.Reject:
+func (w *writer) refusal(v plan.Verdict, of cluster.Protocol) ipt.Target {
+	switch {
+	case v == plan.Reject && of == cluster.TCP && w.node.ResetTCP:
+		return ipt.Reset{}
+	case v == plan.Reject:
 		return w.reject
-	case plan.Drop:
+	case v == plan.Drop:
 		return ipt.Drop
 	default:
 		return nil

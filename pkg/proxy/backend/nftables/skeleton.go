@@ -179,14 +179,8 @@ func (w *writer) sharedChains() []chain {
 		{name: chainUnanswered, rules: w.unanswered()},
 		{name: chainSticky, rules: w.sticky()},
 		{name: chainStray, rules: []string{w.stray()}},
-		{name: chainUnserved, rules: []string{
-			frontend + " @" + w.ref(setRejected) + " reject",
-			frontend + " @" + w.ref(setDropped) + " drop",
-		}},
-		{name: chainUnservedNP, rules: []string{
-			onNode + " @" + w.ref(setRejectedPorts) + " reject",
-			onNode + " @" + w.ref(setDroppedPorts) + " drop",
-		}},
+		{name: chainUnserved, rules: append(w.rejects(frontend+" @"+w.ref(setRejected)), w.drops(frontend+" @"+w.ref(setDropped))...)},
+		{name: chainUnservedNP, rules: append(w.rejects(onNode+" @"+w.ref(setRejectedPorts)), w.drops(onNode+" @"+w.ref(setDroppedPorts))...)},
 		{name: chainClusterIPs, rules: w.undefinedPorts()},
 		{name: chainLocalhost, rules: w.rejectOnLocalhost()},
 	}, guards...)
@@ -234,13 +228,29 @@ func (w *writer) stray() string {
 // conntrack reconciler has deleted the entry (docs/decisions/0011).
 func (w *writer) undefinedPorts() []string {
 	clusterIP := w.ip + " daddr @" + setClusterIPs
-	rules := []string{"ct status confirmed " + clusterIP + " drop", clusterIP + " reject"}
+	rules := append([]string{"ct status confirmed " + clusterIP + " drop"}, w.rejects(clusterIP)...)
 	for _, cidr := range w.node.ServiceCIDRs {
 		if cluster.FamilyOf(cidr.Addr()) == w.family {
 			rules = append(rules, w.ip+" daddr "+cidr.Masked().String()+" drop")
 		}
 	}
 	return rules
+}
+
+// rejects returns the rules that reject what matches.
+func (w *writer) rejects(what string) []string {
+	if w.node.ResetTCP {
+		return []string{what + " meta l4proto tcp reject with tcp reset", what + " reject"}
+	}
+	return []string{what + " reject"}
+}
+
+// drops returns the rules that drop what matches, except what can only be a segment of an earlier connection.
+func (w *writer) drops(what string) []string {
+	if w.node.ResetTCP {
+		return []string{what + " tcp flags & (syn | rst) == 0 reject with tcp reset", what + " drop"}
+	}
+	return []string{what + " drop"}
 }
 
 // sized renders a chain that is written over netlink.
