@@ -18,6 +18,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
+	"github.com/seed-11a05479/kube-proxy/test/kubeproxy"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -27,7 +28,7 @@ const apiAddress = "127.0.0.1:8081"
 // nodeTrial is a trial with an API server in place of manifests, and a proxy that must not end before the test does.
 type nodeTrial struct {
 	*trial
-	api   *api
+	api   *kubeproxy.API
 	log   bytes.Buffer
 	cmd   *netns.Cmd
 	ended chan struct{} // closed when the proxy ends
@@ -69,7 +70,7 @@ func (w *nodeTrial) listen() {
 	if err != nil {
 		w.Fatal(err)
 	}
-	w.api.serve(w.T, listener)
+	w.api.Serve(w.T, listener)
 }
 
 // waits polls /healthz until it answers with the code, and waitingFor contains these words; empty means that it is empty.
@@ -117,13 +118,13 @@ func clusterIPs() []netip.AddrPort {
 
 // newNodeTrial makes everything but the proxy. The API server has the Service and its endpoint, and no Node.
 func newNodeTrial(t *testing.T) *nodeTrial {
-	w := &nodeTrial{trial: newTrial(t), api: newAPI()}
+	w := &nodeTrial{trial: newTrial(t), api: kubeproxy.NewAPI()}
 	file := manifests.Parse("web.yaml", []byte(nodePortService), false)
 	if file.Err != nil {
 		t.Fatal(file.Err)
 	}
 	for _, object := range file.Objects {
-		w.api.put(object)
+		w.api.Put(object)
 	}
 	return w
 }
@@ -150,17 +151,17 @@ func TestKernelNode(t *testing.T) {
 				streams = append(streams, probe.Stream(t.Context(), 50))
 			}
 			own := []netip.Addr{w.lab.Node1.IPv4, w.lab.Node1.IPv6}
-			w.api.put(w.node())
+			w.api.Put(w.node())
 			w.waits(http.StatusOK, "status.addresses")
 			w.nodePorts(netns.Refused, own...)
-			w.api.put(w.node(own...))
+			w.api.Put(w.node(own...))
 			w.waits(http.StatusOK, "")
 			w.nodePorts(netns.Answered, own...)
 
-			w.api.remove(w.node())
+			w.api.Remove(w.node())
 			w.waits(http.StatusServiceUnavailable, "the Node object") // load balancers go elsewhere
 			w.nodePorts(netns.Answered, own...)
-			w.api.put(w.node())
+			w.api.Put(w.node())
 			w.waits(http.StatusOK, "")
 			w.nodePorts(netns.Answered, own...)
 			others := []netip.Addr{netip.MustParseAddr("192.0.2.77"), netip.MustParseAddr("2001:db8::77")}
@@ -169,7 +170,7 @@ func TestKernelNode(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			w.api.put(w.node(others...))
+			w.api.Put(w.node(others...))
 			w.nodePorts(netns.Answered, others...)
 			w.nodePorts(netns.Refused, own...)
 			for _, stream := range streams {
@@ -212,7 +213,7 @@ func TestKernelPodCIDRs(t *testing.T) {
 			w.listen()
 			w.start(mode, "--detect-local-mode", "NodeCIDR")
 			node := w.node(w.lab.Node1.IPv4, w.lab.Node1.IPv6)
-			w.api.put(node)
+			w.api.Put(node)
 			w.waits(http.StatusOK, "spec.podCIDRs")
 			pod := w.lab.Node1.Pods[0]
 			w.seenAs(w.lab.Node1.Host)
@@ -225,7 +226,7 @@ func TestKernelPodCIDRs(t *testing.T) {
 				{[]string{"10.244.1.0/24", "fd00:10:244:1::/64"}, pod},
 			} {
 				node.Spec.PodCIDRs = step.podCIDRs
-				w.api.put(node)
+				w.api.Put(node)
 				w.waits(http.StatusOK, "")
 				w.seenAs(step.seenAs)
 			}

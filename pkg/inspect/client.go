@@ -204,6 +204,12 @@ func (c *Client) Explain(ctx context.Context, of status.Question) (*v1alpha1.Exp
 	return get[v1alpha1.Explanation](ctx, c, "/explain", query, v1alpha1.KindExplanation)
 }
 
+// Open returns the open connections to a Service (NAMESPACE/NAME) and an endpoint (an IP address); empty texts select all.
+func (c *Client) Open(ctx context.Context, service, endpoint string) (*v1alpha1.OpenConnections, error) {
+	query := url.Values{"service": {service}, "endpoint": {endpoint}}
+	return get[v1alpha1.OpenConnections](ctx, c, "/connections", query, v1alpha1.KindOpenConnections)
+}
+
 // Repairs is part of [Reader].
 func (c *Client) Repairs(ctx context.Context) (*v1alpha1.RepairList, error) {
 	return get[v1alpha1.RepairList](ctx, c, "/repairs", nil, v1alpha1.KindRepairList)

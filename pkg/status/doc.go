@@ -7,6 +7,7 @@
 //	missing.go   the error for a Service that is not served
 //	question.go  the source and destination of a connection
 //	explain.go   the explanation of one connection
+//	open.go      the open connections by Service and endpoint
 //	rules.go     the rules of the plan, and where the kernel's differ
 //	text.go      words for the parts of objects
 package status

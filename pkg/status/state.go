@@ -34,6 +34,8 @@ type State struct {
 	// Counter reads the kernel's counters; nil if there are none. Families are those to read.
 	Counter  backend.ConnectionCounter
 	Families []cluster.Family
+	// Tracked reads the open connections; nil if no proxy runs.
+	Tracked Tracked
 	// Rules is how the plan becomes rules.
 	Rules Rules
 	// Now is when the state is looked at.

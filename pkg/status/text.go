@@ -53,6 +53,12 @@ func Where(location string) string {
 	return cmp.Or(map[string]string{v1alpha1.LocationThisNode: "this node", v1alpha1.LocationOtherNode: "elsewhere", v1alpha1.LocationUnknown: "unknown"}[location], location)
 }
 
+// Phase formats the state of an endpoint with open connections.
+func Phase(state string) string {
+	return cmp.Or(map[string]string{v1alpha1.EndpointReady: "ready", v1alpha1.EndpointNotReady: "not ready", v1alpha1.EndpointTerminating: "terminating",
+		v1alpha1.EndpointTerminatingServing: "terminating, serving", v1alpha1.EndpointGone: "gone: no EndpointSlice lists it"}[state], state)
+}
+
 // Ago formats how long ago a time was, as kubectl does.
 func Ago(now, at time.Time) string {
 	d := max(0, now.Sub(at))

@@ -138,6 +138,15 @@ type Flow struct {
 // two UDP sockets, an SCTP INIT with the same ports and tag.
 func (f *Flow) Ask() Answer { return f.ask(time.Now(), true) }
 
+// Ended reports whether the server has closed the TCP connection, as a client knows before it uses it again.
+func (f *Flow) Ended() (ended bool) {
+	_ = f.socket.raw.Control(func(fd uintptr) {
+		n, _, err := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		ended = n == 0 && err == nil
+	})
+	return ended
+}
+
 // Close closes the flow, with a TCP reset or an SCTP ABORT, so that neither end keeps
 // the ports.
 func (f *Flow) Close() error {

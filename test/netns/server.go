@@ -15,6 +15,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -25,6 +26,7 @@ type Server struct {
 	mu      sync.Mutex
 	open    map[io.Closer]struct{} // sockets and TCP connections
 	closed  bool
+	leaving atomic.Bool
 	working sync.WaitGroup
 }
 
@@ -82,6 +84,23 @@ func (s *Server) Close() error {
 	return errors.Join(errs...)
 }
 
+// Shutdown stops the server as a program that handles SIGTERM does: it accepts no more TCP connections, and closes each after the
+// next answer. The returned channel is closed when none is left. UDP and SCTP ports are closed at once.
+func (s *Server) Shutdown() <-chan struct{} {
+	s.leaving.Store(true)
+	s.mu.Lock()
+	for closer := range s.open {
+		if _, connection := closer.(*net.TCPConn); !connection {
+			closer.Close()
+			delete(s.open, closer)
+		}
+	}
+	s.mu.Unlock()
+	done := make(chan struct{})
+	go func() { defer close(done); s.working.Wait() }()
+	return done
+}
+
 // keep registers a closer for Close; it returns false if the server is closed.
 func (s *Server) keep(closer io.Closer) bool {
 	s.mu.Lock()
@@ -119,7 +138,7 @@ func (s *Server) tcp(h *Host, port uint16) error {
 				s.working.Go(func() {
 					defer s.forget(connection)
 					defer connection.Close()
-					talk(h.Name, connection)
+					s.talk(h.Name, connection)
 				})
 			}
 		}
@@ -127,8 +146,8 @@ func (s *Server) tcp(h *Host, port uint16) error {
 	return nil
 }
 
-// talk answers on a TCP connection until the peer closes it.
-func talk(name string, connection net.Conn) {
+// talk answers on a TCP connection until the peer closes it, or the server leaves.
+func (s *Server) talk(name string, connection net.Conn) {
 	answer := line{
 		endpoint: name,
 		reached:  addrPort(connection.LocalAddr().(*net.TCPAddr).AddrPort()),
@@ -139,7 +158,7 @@ func talk(name string, connection net.Conn) {
 	}
 	for lines := bufio.NewScanner(connection); lines.Scan(); {
 		answer.asked = lines.Text()
-		if _, err := io.WriteString(connection, answer.String()); err != nil {
+		if _, err := io.WriteString(connection, answer.String()); err != nil || s.leaving.Load() {
 			return
 		}
 	}

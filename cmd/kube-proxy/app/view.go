@@ -11,6 +11,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/conntrack"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
@@ -22,7 +23,7 @@ func (p *process) view(counter backend.ConnectionCounter, waiting, invalidManife
 		Version: version.Get().GitVersion, Mode: string(p.cfg.EffectiveMode()), Started: started, Families: p.families.All, Node: p.Name,
 		Renderers: Renderers(p.cfg, p.opts.counters.limits()),
 		Invalid:   map[string]func() []string{v1alpha1.ReasonInvalidConfiguration: p.opts.configFile.Invalid, v1alpha1.ReasonInvalidManifest: invalidManifests},
-		Waiting:   waiting, Unowned: p.Builder.Unowned, Counter: counter, Clock: clock.RealClock{},
+		Waiting:   waiting, Unowned: p.Builder.Unowned, Counter: counter, Tracked: conntrack.Open, Clock: clock.RealClock{},
 	})
 }
 

@@ -47,7 +47,7 @@ The configuration is a file (--config), or else the flags. "kube-proxy config" c
 		_ = command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	setHelp(command, groups)
-	command.AddCommand(newServiceCommand(), newFleetCommand(), newExplainCommand(), newTraceCommand(), newRenderCommand(), newDriftCommand(), newAnalyzeCommand(), newCheckCommand(),
+	command.AddCommand(newServiceCommand(), newFleetCommand(), newExplainCommand(), newTraceCommand(), newRenderCommand(), newDriftCommand(), newDrainCommand(), newAnalyzeCommand(), newCheckCommand(),
 		newAuditCommand(), newConfigCommand(), newVersionCommand())
 	return command
 }

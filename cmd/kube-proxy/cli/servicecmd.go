@@ -38,7 +38,7 @@ func newServiceCommand() *cobra.Command {
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	command.AddCommand(newServiceListCommand(), newServiceDescribeCommand())
+	command.AddCommand(newServiceListCommand(), newServiceDescribeCommand(), newServiceDrainCommand())
 	return command
 }
 

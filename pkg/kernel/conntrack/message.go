@@ -49,12 +49,15 @@ func (e *entry) is(kind Kind) bool {
 	switch kind {
 	case UnansweredTCP:
 		return e.state == stateSynSent && e.status&(statusSeenReply|statusDstNAT) == 0 && !e.Translated()
-	case TranslatedTCP:
-		return e.state != stateTimeWait && e.state != stateClose && e.Translated()
-	case TranslatedSCTP:
-		return e.Translated()
+	case TranslatedTCP, TranslatedSCTP:
+		return e.open() && e.Translated()
 	}
 	return true
+}
+
+// open reports whether one end may still send: it is no TCP connection that both have closed.
+func (e *entry) open() bool {
+	return e.protocol != unix.IPPROTO_TCP || e.state != stateTimeWait && e.state != stateClose
 }
 
 // protocol is the IP protocol of a kind's entries.
@@ -133,8 +136,7 @@ func (k Kind) appendFilter(b []byte) []byte {
 		b = netlink.AppendUint32(b, nl.CTA_STATUS, 0)
 		b = netlink.AppendUint32(b, ctaStatusMask, statusSeenReply|statusDstNAT)
 	case TranslatedTCP, TranslatedSCTP:
-		b = netlink.AppendUint32(b, nl.CTA_STATUS, statusDstNAT)
-		b = netlink.AppendUint32(b, ctaStatusMask, statusDstNAT)
+		b = appendTranslated(b)
 	}
 	b, ends := netlink.BeginNest(b, nl.CTA_TUPLE_ORIG)
 	b, protocol := netlink.BeginNest(b, nl.CTA_TUPLE_PROTO)

@@ -26,10 +26,8 @@ type Handler struct {
 	observer *Observer
 	mux      *http.ServeMux
 	local    http.Handler
-	// comparing admits one comparison with the kernel's rules at a time.
-	comparing chan struct{}
-	// rested is when the rules may be read again; comparing guards it.
-	rested time.Time
+	// comparing is for comparisons with the kernel's rules, tracking for readings of the conntrack table.
+	comparing, tracking *ration
 	// whole is for responses that hold everything, and much memory; single for those about a Service, which may have 20,000
 	// endpoints.
 	whole, single *serve.Turn
@@ -37,18 +35,19 @@ type Handler struct {
 
 // NewHandler returns the handler of the API.
 func NewHandler(o *Observer) *Handler {
-	h := &Handler{observer: o, mux: http.NewServeMux(), comparing: make(chan struct{}, 1), whole: serve.NewTurn(1), single: serve.NewTurn(1)}
+	h := &Handler{observer: o, mux: http.NewServeMux(), comparing: newRation("the rules were compared"), tracking: newRation("the connections were counted"), whole: serve.NewTurn(1), single: serve.NewTurn(1)}
 	rules := h.inForce(func(r *http.Request) (any, error) { return o.State().Ruleset(r.URL.Query().Get("mode")) })
 	index := &v1alpha1.Index{TypeMeta: v1alpha1.Meta(v1alpha1.KindIndex)}
 	for path, handler := range map[string]http.Handler{
-		"/info":       respond(func(*http.Request) (any, error) { return o.State().Describe(), nil }),
-		"/services":   respond(h.inForce(h.services)),
-		"/explain":    respond(h.inForce(h.explain)),
-		"/comparison": respond(h.inForce(h.compare)),
-		"/repairs":    respond(h.inForce(func(*http.Request) (any, error) { return o.Repairs(), nil })),
-		"/history":    respond(func(*http.Request) (any, error) { return o.History(), nil }),
-		"/rules":      h.whole.Handler(respond(rules)),
-		"/digests":    h.whole.Handler(respond(h.inForce(h.digests))),
+		"/info":        respond(func(*http.Request) (any, error) { return o.State().Describe(), nil }),
+		"/services":    respond(h.inForce(h.services)),
+		"/explain":     respond(h.inForce(h.explain)),
+		"/connections": respond(h.inForce(h.open)),
+		"/comparison":  respond(h.inForce(h.compare)),
+		"/repairs":     respond(h.inForce(func(*http.Request) (any, error) { return o.Repairs(), nil })),
+		"/history":     respond(func(*http.Request) (any, error) { return o.History(), nil }),
+		"/rules":       h.whole.Handler(respond(rules)),
+		"/digests":     h.whole.Handler(respond(h.inForce(h.digests))),
 
 		"/services/{namespace}/{name}": h.single.Handler(respond(h.inForce(h.service))),
 	} {
@@ -178,36 +177,22 @@ func (h *Handler) explain(r *http.Request) (any, error) {
 	return h.observer.State().Explain(status.Question{From: query.Get("from"), To: query.Get("to"), Interface: query.Get("interface")})
 }
 
-// compareTimeout bounds a comparison, with its turn, so that its error reaches the client before serve.AnswerTimeout.
-const compareTimeout = serve.AnswerTimeout - 5*time.Second
-
-// comparePause bounds what comparisons cost: none begins for this many times as long as the last one took. With 45,000
-// Services iptables-nft-save takes half a minute.
-const comparePause = 4
-
-// errComparing is the error of a request that had to wait too long.
-func errComparing() error {
-	return serve.Errorf(http.StatusServiceUnavailable, "the rules were compared just now, which is bounded in time: try again later")
+// compare reads the kernel's rules.
+func (h *Handler) compare(r *http.Request) (any, error) {
+	return h.comparing.do(r.Context(), func(ctx context.Context) (any, error) {
+		return h.observer.Compare(ctx, r.URL.Query().Get("mode"))
+	})
 }
 
-// compare reads the kernel's rules, for one request at a time.
-func (h *Handler) compare(r *http.Request) (any, error) {
-	ctx, cancel := context.WithTimeout(r.Context(), compareTimeout)
-	defer cancel()
-	turn, cancelTurn := context.WithTimeout(ctx, serve.TurnTimeout)
-	defer cancelTurn()
-	select {
-	case h.comparing <- struct{}{}:
-		defer func() { <-h.comparing }()
-	case <-turn.Done():
-		return nil, errComparing()
+// open reads the conntrack table.
+func (h *Handler) open(r *http.Request) (any, error) {
+	f, err := status.ParseOpenFilter(r.URL.Query().Get("service"), r.URL.Query().Get("endpoint"))
+	if err != nil {
+		return nil, err
 	}
-	select {
-	case <-time.After(time.Until(h.rested)):
-	case <-turn.Done():
-		return nil, errComparing()
+	s := h.observer.State()
+	if _, known := s.Snapshot.Services.Get(f.Service); f.Service != (cluster.ServiceName{}) && !known {
+		return nil, serve.Errorf(http.StatusNotFound, "%s", s.Missing(f.Service))
 	}
-	began := time.Now()
-	defer func() { h.rested = time.Now().Add(comparePause * time.Since(began)) }()
-	return h.observer.Compare(ctx, r.URL.Query().Get("mode"))
+	return h.tracking.do(r.Context(), func(ctx context.Context) (any, error) { return h.observer.State().Open(ctx, f) })
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -82,11 +83,25 @@ func (r *shownRules) Compare(context.Context, *plan.Plan, cluster.Family) ([]bac
 	return []backend.Difference{{Object: "map services", Missing: []string{"a"}}}, nil
 }
 
+// tracked has connections to endpoints that are ready, not ready and gone, one that no Service has, and one of a protocol that none has.
+func tracked(_ context.Context, visit func(cluster.Protocol, netip.AddrPort, netip.AddrPort)) error {
+	for _, c := range []struct {
+		protocol              cluster.Protocol
+		destination, endpoint string
+	}{
+		{cluster.TCP, "10.96.0.10:80", "10.244.1.2:8080"}, {cluster.TCP, "10.96.0.10:80", "10.244.1.2:8080"}, {cluster.TCP, "10.96.0.10:80", "10.244.2.2:8080"},
+		{cluster.TCP, "10.96.0.11:5432", "10.244.9.9:5432"}, {cluster.TCP, "192.0.2.1:80", "10.244.1.2:8080"}, {cluster.UDP, "10.96.0.10:80", "10.244.1.2:8080"},
+	} {
+		visit(c.protocol, netip.MustParseAddrPort(c.destination), netip.MustParseAddrPort(c.endpoint))
+	}
+	return nil
+}
+
 // observed returns an Observer that has seen one sync of the objects.
 func observed(t *testing.T, objects string, counter backend.ConnectionCounter) *Observer {
 	t.Helper()
 	o := New(Config{Version: "v1", Mode: "nftables", Started: start, Families: []cluster.Family{cluster.IPv4}, Node: "node1",
-		Renderers: map[string]backend.Renderer{"nftables": &shownRules{}}, Counter: counter, Clock: testclock.NewFakePassiveClock(start.Add(time.Hour))})
+		Renderers: map[string]backend.Renderer{"nftables": &shownRules{}}, Counter: counter, Tracked: tracked, Clock: testclock.NewFakePassiveClock(start.Add(time.Hour))})
 	programs(o, snapshot(t, objects), start.Add(time.Second), nil)
 	return o
 }
@@ -219,6 +234,13 @@ func TestHandler(t *testing.T) {
 		{"/explain?from=node&to=%5B::ffff:10.96.0.10%5D:80", 400, `ask for 10.96.0.10:80`},
 		{"/digests", 200, `"kind":"Digests","apiVersion":"serviceproxy/v1alpha1","all":"`},
 		{"/digests?services=true", 200, `"services":{"default/web":"`},
+		{"/connections", 200, `"connections":4,"items":[{"namespace":"default","name":"web","protocol":"TCP","endpoint":"10.244.1.2:8080","state":"Ready","connections":2},`},
+		{"/connections?service=default/web&endpoint=10.244.2.2", 200, `"connections":1,"items":[{"namespace":"default","name":"web","protocol":"TCP","endpoint":"10.244.2.2:8080","state":"NotReady"`},
+		{"/connections?service=other/db", 200, `"endpoint":"10.244.9.9:5432","state":"Gone","connections":1}]}`},
+		{"/connections?endpoint=10.244.1.9", 200, `"connections":0,"items":[]}`},
+		{"/connections?service=web", 400, `\"web\" does not name a Service: write NAMESPACE/NAME`},
+		{"/connections?service=default/wbe", 404, `did you mean default/web?`},
+		{"/connections?endpoint=web", 400, `\"web\" is not an IPv4 or IPv6 address`},
 		{"/repairs", 200, `"items":[]`},
 		{"/history", 200, `"items":[{"start":"2026-11-22T08:01:00Z","syncs":0`},
 		{"/rules", 200, `"mode":"nftables","families":[{"family":"IPv4","rules":"rules of 2 frontends"}]`},

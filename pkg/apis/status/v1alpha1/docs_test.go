@@ -34,7 +34,8 @@ curl -s 127.0.0.1:10249/api/v1alpha1/services/default/web?connections=true
 * **In force.** Except /info and /history, answers describe the state that was last in force in all IP families; before the first sync
   they are 503.
 * **Bounded.** Long answers are made one after the other; a reader has 30 seconds, and may be disconnected if answers of more than 8 MB wait
-  for readers. Counters are read within 2 seconds. /comparison reads all rules, within 25 seconds, and then pauses four times as long.
+  for readers. Counters are read within 2 seconds. /comparison reads all rules, and /connections conntrack's
+  table, within 25 seconds, one request at a time; then each pauses four times as long.
 * **Versioned.** Within a version fields are only added. An error is a Status with the HTTP status code.
 
 A field with ? may be absent; all objects with a path have kind and apiVersion (serviceproxy/v1alpha1). connections and refused are there

@@ -22,6 +22,8 @@ const (
 	KindComparison  = "Comparison"
 	KindDigests     = "Digests"
 	KindStatus      = "Status"
+
+	KindOpenConnections = "OpenConnections"
 )
 
 // TypeMeta identifies an object.
@@ -253,6 +255,38 @@ type Slice struct {
 	Ports []string `json:"ports"`
 	// Endpoints is how many it has.
 	Endpoints int `json:"endpoints"`
+}
+
+// OpenConnections are the connections that are open now through this node's rules, by Service and endpoint. Served at /connections, with the
+// parameters service (NAMESPACE/NAME) and endpoint (an IP address).
+type OpenConnections struct {
+	TypeMeta
+	// Time is when they were counted.
+	Time time.Time `json:"time"`
+	// Connections is their number: TCP connections that not both ends have closed, and UDP flows and SCTP associations until conntrack
+	// forgets them.
+	Connections int `json:"connections"`
+	// Items are the endpoints with any, those with most of them first.
+	Items []OpenEndpoint `json:"items"`
+	// EndpointsNotListed is how many more there are than the 20,000 listed ones.
+	EndpointsNotListed int `json:"endpointsNotListed,omitempty"`
+	// NodeDraining is whether the Node is being deleted, or the cluster autoscaler is about to: then /healthz answers 503, so that load
+	// balancers send no new connections.
+	NodeDraining bool `json:"nodeDraining,omitempty"`
+}
+
+// OpenEndpoint is an endpoint to which connections to a Service's addresses are open.
+type OpenEndpoint struct {
+	// Namespace and Name are the Service's.
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Protocol is TCP, UDP or SCTP.
+	Protocol string `json:"protocol"`
+	// Endpoint is IP:port.
+	Endpoint string `json:"endpoint"`
+	// State is Ready, NotReady, TerminatingServing, Terminating, or Gone (no EndpointSlice of the Service lists it).
+	State       string `json:"state"`
+	Connections int    `json:"connections"`
 }
 
 // HealthCheck is the answer to the health checks of load balancers.

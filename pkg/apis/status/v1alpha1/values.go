@@ -21,6 +21,15 @@ const (
 	PacketIncomplete = "Incomplete"
 )
 
+// The values of OpenEndpoint.State, the phases of an endpoint's life.
+const (
+	EndpointReady              = "Ready"
+	EndpointNotReady           = "NotReady"
+	EndpointTerminatingServing = "TerminatingServing"
+	EndpointTerminating        = "Terminating"
+	EndpointGone               = "Gone"
+)
+
 // The reasons of Info.Problems about files.
 const (
 	ReasonInvalidConfiguration = "InvalidConfiguration"

@@ -1,6 +1,4 @@
-//go:build linux
-
-package main
+package kubeproxy
 
 import (
 	"cmp"
@@ -20,9 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// api is an API server that lists and watches the objects that a test puts into it. It speaks JSON and streams no lists,
-// as servers of older versions did; Events are accepted and forgotten.
-type api struct {
+// API is an API server that lists and watches the objects that a test puts into it. It speaks JSON and streams no lists, as servers of
+// older versions did; Events are accepted and forgotten. Its objects of a resource have different names.
+type API struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced at every change
 	version int
@@ -37,12 +35,13 @@ type apiEvent struct {
 	Object   runtime.Object  `json:"object"`
 }
 
-func newAPI() *api {
-	return &api{changed: make(chan struct{}), version: 1, objects: map[string]map[string]runtime.Object{}}
+// NewAPI returns an API server without objects.
+func NewAPI() *API {
+	return &API{changed: make(chan struct{}), version: 1, objects: map[string]map[string]runtime.Object{}}
 }
 
-// serve answers on a listener until the test ends.
-func (a *api) serve(t *testing.T, listener net.Listener) {
+// Serve answers on a listener until the test ends.
+func (a *API) Serve(t testing.TB, listener net.Listener) {
 	server := &http.Server{Handler: a}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
@@ -53,13 +52,13 @@ func (a *api) serve(t *testing.T, listener net.Listener) {
 	})
 }
 
-// put creates or replaces an object.
-func (a *api) put(object runtime.Object) { a.change(object, watch.Added) }
+// Put creates or replaces an object.
+func (a *API) Put(object runtime.Object) { a.change(object, watch.Added) }
 
-// remove deletes an object.
-func (a *api) remove(object runtime.Object) { a.change(object, watch.Deleted) }
+// Remove deletes an object.
+func (a *API) Remove(object runtime.Object) { a.change(object, watch.Deleted) }
 
-func (a *api) change(object runtime.Object, kind watch.EventType) {
+func (a *API) change(object runtime.Object, kind watch.EventType) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	resource := ""
@@ -90,7 +89,7 @@ func (a *api) change(object runtime.Object, kind watch.EventType) {
 }
 
 // ServeHTTP answers GET /api/v1/services and the like.
-func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	resource, query := path.Base(r.URL.Path), r.URL.Query()
 	w.Header().Set("Content-Type", "application/json")
 	encoder := json.NewEncoder(w)
@@ -117,7 +116,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // list is the list of all objects of a resource.
-func (a *api) list(resource string) any {
+func (a *API) list(resource string) any {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	version := cmp.Or(map[string]string{"endpointslices": "discovery.k8s.io/v1", "servicecidrs": "networking.k8s.io/v1"}[resource], "v1")
@@ -132,7 +131,7 @@ func (a *api) list(resource string) any {
 
 // watch sends the events of a resource that come after a version, until wait, which is called when all have been sent,
 // returns false.
-func (a *api) watch(resource string, after int, send func(apiEvent) error, wait func(more <-chan struct{}) bool) {
+func (a *API) watch(resource string, after int, send func(apiEvent) error, wait func(more <-chan struct{}) bool) {
 	for {
 		a.mu.Lock()
 		history, more := a.history, a.changed

@@ -1,0 +1,125 @@
+//go:build linux
+
+package rolling
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+// The load: new connections a second in all, and for each probe connections that are kept, each with a request after every pause.
+const (
+	perSecond = 200
+	keptEach  = 2
+	keptPause = 100 * time.Millisecond
+)
+
+// kind is what is counted apart.
+type kind struct {
+	protocol netns.Protocol
+	kept     bool
+	service  string
+}
+
+// count is how many requests were sent, and how many of them failed.
+type count struct{ sent, failed int }
+
+func (c count) String() string { return fmt.Sprintf("%d of %d", c.failed, c.sent) }
+
+// load is connections to all probes in the background.
+type load struct {
+	cancel  context.CancelFunc
+	streams []*netns.Stream
+	probes  []netns.Probe
+	kept    sync.WaitGroup
+
+	mu     sync.Mutex
+	counts map[kind]count
+	// first is the first failure of each kind.
+	first map[kind]string
+}
+
+// start connects until the load is stopped.
+func start(ctx context.Context, probes []netns.Probe) *load {
+	l := &load{probes: probes, counts: map[kind]count{}, first: map[kind]string{}}
+	ctx, l.cancel = context.WithCancel(ctx)
+	for _, probe := range probes {
+		l.streams = append(l.streams, probe.Stream(ctx, perSecond/len(probes)))
+		for range keptEach {
+			l.kept.Go(func() { l.keep(ctx, probe) })
+		}
+	}
+	return l
+}
+
+// serviceOf names the Service of a probe.
+func serviceOf(p netns.Probe) string {
+	for _, s := range services {
+		if p.To.Port() == uint16(s.nodePort) || p.To.Addr().String() == s.clusterIPs[0] || p.To.Addr().String() == s.clusterIPs[1] {
+			return s.name
+		}
+	}
+	return ""
+}
+
+// keep sends requests on one connection. It opens another one after a failure, or when the server has closed it.
+func (l *load) keep(ctx context.Context, probe netns.Probe) {
+	var flow *netns.Flow
+	for ctx.Err() == nil {
+		var answer netns.Answer
+		if flow != nil && probe.Protocol == netns.TCP && flow.Ended() {
+			flow.Close()
+			flow = nil
+		}
+		if flow == nil {
+			flow, answer = probe.Open()
+		} else {
+			answer = flow.Ask()
+		}
+		l.add(kind{probe.Protocol, true, serviceOf(probe)}, probe, answer)
+		if answer.Verdict != netns.Answered && flow != nil && probe.Protocol == netns.TCP {
+			flow.Close()
+			flow = nil
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(keptPause):
+		}
+	}
+	if flow != nil {
+		flow.Close()
+	}
+}
+
+func (l *load) add(k kind, probe netns.Probe, answer netns.Answer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := l.counts[k]
+	c.sent++
+	if answer.Verdict != netns.Answered {
+		if c.failed++; c.failed == 1 {
+			l.first[k] = fmt.Sprintf("%s: %s", probe, answer)
+		}
+	}
+	l.counts[k] = c
+}
+
+// stop ends the load, and returns the counts with the first failure of each kind.
+func (l *load) stop() (map[kind]count, map[kind]string) {
+	l.cancel()
+	for i, stream := range l.streams {
+		tally, probe := stream.Stop(), l.probes[i]
+		k := kind{probe.Protocol, false, serviceOf(probe)}
+		c := l.counts[k]
+		l.counts[k] = count{c.sent + tally.Sent, c.failed + tally.Failed()}
+		if l.first[k] == "" && tally.Failed() > 0 {
+			l.first[k] = fmt.Sprintf("%s: %s", probe, tally.Failures[0])
+		}
+	}
+	l.kept.Wait()
+	return l.counts, l.first
+}
