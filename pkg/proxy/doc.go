@@ -18,7 +18,7 @@
 //
 // The words: a frontend is an address, protocol and port that a packet can be sent to. An endpoint is where it may be sent
 // to. A pool is the list of endpoints that a frontend uses under one traffic policy. A backend is iptables or nftables,
-// never an endpoint. A door is a package below pkg/kernel; if it writes rules, entries or settings, it has a fake that
+// never an endpoint. A door is a package below pkg/kernel; if the running proxy writes through it, it has a fake that
 // refuses what the kernel would refuse.
 //
 // The stages keep no history. Incremental work is a cache of these functions, keyed by Service: without it the result is

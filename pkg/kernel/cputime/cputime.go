@@ -10,46 +10,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// meter adds up what other threads use for an operation. An operation may be part of an outer one.
-type meter struct {
-	elsewhere atomic.Int64 // nanoseconds
-	outer     *meter
-}
-
-type meterKey struct{}
-
-// meterOf returns the meter of the operation that ctx belongs to, or nil.
-func meterOf(ctx context.Context) *meter {
-	m, _ := ctx.Value(meterKey{}).(*meter)
-	return m
-}
+// elsewhere is the key of what other threads use for an operation: nanoseconds, as an *atomic.Int64.
+type elsewhere struct{}
 
 // Measure starts to measure an operation of the calling goroutine, which must be locked to its thread
 // ([runtime.LockOSThread]). The operation uses the returned context. spent returns the processor time used since: that of the
 // thread, that of all programs that have ended, and what was counted with [Count].
 func Measure(ctx context.Context) (_ context.Context, spent func() time.Duration) {
-	m := &meter{outer: meterOf(ctx)}
+	var others atomic.Int64
 	before := used(unix.RUSAGE_THREAD) + used(unix.RUSAGE_CHILDREN)
-	return context.WithValue(ctx, meterKey{}, m), func() time.Duration {
-		return used(unix.RUSAGE_THREAD) + used(unix.RUSAGE_CHILDREN) - before + time.Duration(m.elsewhere.Load())
+	return context.WithValue(ctx, elsewhere{}, &others), func() time.Duration {
+		return used(unix.RUSAGE_THREAD) + used(unix.RUSAGE_CHILDREN) - before + time.Duration(others.Load())
 	}
 }
 
 // Count runs f, and adds its processor time to the operation that ctx belongs to. It is for a goroutine that works for the
 // one that called [Measure].
 func Count(ctx context.Context, f func() error) error {
-	m := meterOf(ctx)
-	if m == nil {
+	others, measured := ctx.Value(elsewhere{}).(*atomic.Int64)
+	if !measured {
 		return f()
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	before := used(unix.RUSAGE_THREAD)
 	err := f()
-	spent := used(unix.RUSAGE_THREAD) - before
-	for ; m != nil; m = m.outer {
-		m.elsewhere.Add(int64(spent))
-	}
+	others.Add(int64(used(unix.RUSAGE_THREAD) - before))
 	return err
 }
 

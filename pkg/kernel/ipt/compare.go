@@ -35,12 +35,15 @@ type comparer struct {
 
 // compare reads the chains of a table: all of them, or those given. If ctx ends it returns those that it has read, at least one, with an
 // error.
-func (r *nftRequests) compare(ctx context.Context, table string, expected Expected, given []string) (map[string]Compared, error) {
+func (d *direct) compare(ctx context.Context, table string, expected Expected, given []string) (map[string]Compared, error) {
+	if err := d.idle(ctx); err != nil {
+		return nil, err
+	}
 	out := map[string]Compared{}
-	c := &comparer{encoder: encoder{family: r.family}}
-	err := r.eachChain(ctx, table, given, func(chain string) error {
+	c := &comparer{encoder: encoder{family: d.family}}
+	err := d.eachChain(ctx, table, given, func(chain string) error {
 		c.held, c.ends = c.held[:0], c.ends[:0]
-		err := r.rules(table, chain, c.read)
+		err := d.rules(table, chain, c.read)
 		if err == nil {
 			rules, others := expected(chain)
 			out[chain] = Compared{Equal: c.are(rules, others), Rules: len(c.ends)}

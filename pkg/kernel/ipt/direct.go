@@ -13,14 +13,14 @@ const maxKept = 1 << 20
 // errIndirect means that a transaction has to be given to iptables-restore.
 var errIndirect = errors.New("the transaction has a rule that was listed, or that iptables would refuse")
 
-// direct writes transactions to nf_tables, each in one batch. iptables-nft-restore needs some milliseconds and reads tables first; a batch depends on
+// direct reads nf_tables, and writes transactions to it, each in one batch. iptables-nft-restore needs some milliseconds and reads tables first; a batch depends on
 // nothing that it would have to read: it creates or empties chains, whatever they hold, and adds rules. So it needs
 // no number of the generation either, by which iptables detects that others wrote in between.
 //
 // The kernel refuses a batch if the table or a built-in chain does not exist yet, or if it lacks a revision of an extension. The caller gives
 // the transaction to iptables-restore then.
 type direct struct {
-	conn    *nf.Conn
+	nftRequests
 	encoder encoder
 	batch   *nf.Batch
 	// rule is the expressions of one rule.
@@ -28,15 +28,13 @@ type direct struct {
 }
 
 func newDirect(conn *nf.Conn, family Family) *direct {
-	d := &direct{conn: conn, encoder: encoder{family: family}}
+	d := &direct{nftRequests: nftRequests{Conn: conn, family: family}, encoder: encoder{family: family}}
 	d.empty()
 	return d
 }
 
 // empty replaces the batch by an empty one.
-func (d *direct) empty() { d.batch = nf.NewBatch(d.encoder.family.Number(), "", d.conn.Limit()) }
-
-func (d *direct) close() error { return d.conn.Close() }
+func (d *direct) empty() { d.batch = nf.NewBatch(d.family.Number(), "", d.Limit()) }
 
 // write writes a transaction. It returns errIndirect if the program has to do that, which can begin at once, and a *nf.TooLargeError
 // if nothing can: what the program makes of it is as large. After any other error the transaction may have been written.
@@ -47,7 +45,7 @@ func (d *direct) write(ctx context.Context, t *Transaction) error {
 		}
 		return errIndirect
 	}
-	err := d.conn.Commit(ctx, d.batch)
+	err := d.Commit(ctx, d.batch)
 	if len(d.batch.Bytes()) > maxKept {
 		d.empty()
 	}
@@ -56,7 +54,7 @@ func (d *direct) write(ctx context.Context, t *Transaction) error {
 
 // idle waits until no batch is on its way, which outlasts the call of write whose context ended.
 func (d *direct) idle(ctx context.Context) error {
-	_, err := d.conn.Do(ctx, func() error { return nil })
+	_, err := d.Do(ctx, func() error { return nil })
 	return err
 }
 

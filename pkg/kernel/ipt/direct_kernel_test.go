@@ -67,7 +67,7 @@ func expressionsOf(t *testing.T, family Family, table, chain string) (all [][]by
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.close()
+	defer r.Close()
 	err = r.rules(table, chain, func(m nf.Rule) {
 		all = append(all, bytes.Clone(m.Attr(unix.NFTA_RULE_EXPRESSIONS)))
 	})

@@ -18,7 +18,7 @@ func onFake(t *testing.T) (*kernelTables, *nftest.Kernel) {
 	t.Helper()
 	kernel := nftest.New()
 	conn := nf.New(kernel.Open("kube-proxy", 1))
-	tables := &kernelTables{family: IPv4, reader: &nftRequests{conn: conn, family: IPv4}, direct: newDirect(conn, IPv4)}
+	tables := &kernelTables{family: IPv4, direct: newDirect(conn, IPv4)}
 	t.Cleanup(func() {
 		if err := tables.Close(); err != nil {
 			t.Error(err)
@@ -27,7 +27,7 @@ func onFake(t *testing.T) (*kernelTables, *nftest.Kernel) {
 	kernel.AddTable(nf.TableName{Family: nf.IPv4, Name: "nat"})
 	b := nf.NewBatch(nf.IPv4, "nat", 0)
 	b.AddChain(nf.Chain{Name: "PREROUTING", Type: "nat", Priority: -100})
-	if err := tables.direct.conn.Commit(t.Context(), b); err != nil {
+	if err := tables.Commit(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
 	return tables, kernel
@@ -113,7 +113,7 @@ func TestUnansweredBatch(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	release := make(chan struct{})
-	if finished, _ := d.conn.Do(ctx, func() error { cancel(); <-release; return nil }); finished {
+	if finished, _ := d.Do(ctx, func() error { cancel(); <-release; return nil }); finished {
 		t.Fatal("the batch has finished")
 	}
 	known := &Transaction{Table: "nat", Chains: []Chain{{Name: "KUBE-A"}}}

@@ -42,12 +42,12 @@ func (t *kernelTables) Insert(ctx context.Context, table string, rules ...ChainR
 func (t *kernelTables) among(ctx context.Context, table, chain string, encoded bool) (has func(Rule) bool, err error) {
 	if encoded {
 		c := &comparer{encoder: encoder{family: t.family}}
-		if err := t.direct.idle(ctx); err != nil {
+		if err := t.idle(ctx); err != nil {
 			return nil, err
 		}
 		return c.has, netlink.Retry(ctx, func() error {
 			c.held, c.ends = c.held[:0], c.ends[:0]
-			return t.reader.rules(table, chain, c.read)
+			return t.rules(table, chain, c.read)
 		})
 	}
 	listed, err := t.Rules(ctx, table, chain)

@@ -15,10 +15,8 @@ type kernelTables struct {
 	family   Family
 	features Features
 	programs programs
-	// reader and direct use one connection: nothing reads while a batch is on its way. They are nil in the legacy variant, and with
-	// programs that could not list what direct writes.
-	reader *nftRequests
-	direct *direct
+	// direct is nil in the legacy variant, and with programs that could not list what it writes.
+	*direct
 	// calls holds what single is doing.
 	calls chan struct{}
 }
@@ -65,7 +63,7 @@ func Open(ctx context.Context, family Family, variant Variant) (Tables, error) {
 	if err != nil {
 		return nil, fmt.Errorf("iptables %s: %w", family, err)
 	}
-	t.reader, t.direct = &nftRequests{conn: conn, family: family}, newDirect(conn, family)
+	t.direct = newDirect(conn, family)
 	return t, nil
 }
 
@@ -78,7 +76,7 @@ func (t *kernelTables) Features() Features { return t.features }
 // Write is part of [Tables].
 func (t *kernelTables) Write(ctx context.Context, transaction *Transaction) error {
 	if t.direct != nil {
-		err := t.direct.write(ctx, transaction)
+		err := t.write(ctx, transaction)
 		large, isLarge := errors.AsType[*nf.TooLargeError](err)
 		switch {
 		case isLarge:
@@ -112,23 +110,12 @@ func (t *kernelTables) Save(ctx context.Context, table string) (string, error) {
 	return out, err
 }
 
-// LimitSend limits what can be sent to nf_tables at once, as in a user namespace.
-func (t *kernelTables) LimitSend(size int) error {
-	if t.direct == nil {
-		return nil
-	}
-	return t.direct.conn.LimitSend(size)
-}
-
 // Compare is part of [Tables].
 func (t *kernelTables) Compare(ctx context.Context, table string, expected Expected, chains ...string) (map[string]Compared, error) {
 	if t.direct == nil {
 		return nil, errors.ErrUnsupported
 	}
-	if err := t.direct.idle(ctx); err != nil {
-		return nil, fmt.Errorf("iptables %s: compare table %s: %w", t.family, table, err)
-	}
-	compared, err := t.reader.compare(ctx, table, expected, chains)
+	compared, err := t.compare(ctx, table, expected, chains)
 	if err != nil {
 		err = fmt.Errorf("iptables %s: compare table %s: %w", t.family, table, err)
 	}
@@ -153,5 +140,5 @@ func (t *kernelTables) Close() error {
 	if t.direct == nil {
 		return nil
 	}
-	return t.direct.close()
+	return t.direct.Close()
 }

@@ -16,7 +16,7 @@ var ErrBusy = netlink.ErrInterrupted
 
 // nftRequests asks nf_tables for the chains and rules of iptables-nft.
 type nftRequests struct {
-	conn   *nf.Conn
+	*nf.Conn
 	family Family
 	listed chainList
 }
@@ -32,8 +32,6 @@ func openNFTRequests(family Family) (*nftRequests, error) {
 	conn, err := nf.Open()
 	return &nftRequests{conn, family, chainList{}}, err
 }
-
-func (r *nftRequests) close() error { return r.conn.Close() }
 
 // eachChain reads the chains of a table one by one: all of them, or those given. The dump of a whole table begins at its first rule
 // again for every 32 KiB, which at 10,000 Services takes half as long again (0.45 s of a processor, not 0.29 s). It calls read again
@@ -72,19 +70,19 @@ func nftChains(family Family, table string) ([]string, error) {
 		return nil, err
 	}
 	chains, err := r.chains(table)
-	return chains, errors.Join(err, r.close())
+	return chains, errors.Join(err, r.Close())
 }
 
 // chains returns the names of all chains of a table.
 func (r *nftRequests) chains(table string) ([]string, error) {
-	generation, err := r.conn.Generation()
+	generation, err := r.Conn.Generation()
 	if err != nil {
 		return nil, readError(err)
 	}
 	names, known := r.listed.tables[table]
 	if !known || r.listed.generation != generation {
 		tables := map[string][]string{}
-		err := existing(r.conn.Chains(r.family.Number(), "", func(table string, c nf.Chain) {
+		err := existing(r.Conn.Chains(r.family.Number(), "", func(table string, c nf.Chain) {
 			tables[table] = append(tables[table], c.Name)
 		}))
 		if err != nil {
@@ -98,7 +96,7 @@ func (r *nftRequests) chains(table string) ([]string, error) {
 
 // exists reports whether a table has a chain.
 func (r *nftRequests) exists(table, name string) (bool, error) {
-	found, err := r.conn.Chain(r.family.Number(), table, name)
+	found, err := r.Conn.Chain(r.family.Number(), table, name)
 	return found.Name == name, existing(err)
 }
 
@@ -113,11 +111,11 @@ func nftPackets(ctx context.Context, family Family, table string, chains []strin
 		var of []uint64
 		err := r.rules(table, chain, func(rule nf.Rule) { of = append(of, counted(rule.Expressions())) })
 		if err := errors.Join(err, ctx.Err()); err != nil {
-			return nil, errors.Join(err, r.close())
+			return nil, errors.Join(err, r.Close())
 		}
 		packets[chain] = of
 	}
-	return packets, r.close()
+	return packets, r.Close()
 }
 
 // counted returns what the counter among a rule's expressions counted. A rule without one, which iptables never makes,
@@ -133,7 +131,7 @@ func counted(expressions netlink.Attrs) uint64 {
 
 // rules visits the rules of a chain.
 func (r *nftRequests) rules(table, chain string, visit func(nf.Rule)) error {
-	return existing(r.conn.Rules(r.family.Number(), table, chain, visit))
+	return existing(r.Conn.Rules(r.family.Number(), table, chain, visit))
 }
 
 // existing drops the error that an object does not exist: a table that is not there has no chains, and no rules.

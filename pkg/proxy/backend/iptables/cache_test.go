@@ -23,8 +23,8 @@ func TestWithoutCaches(t *testing.T) {
 				sync(t, kept, w.Step())
 				sync(t, restarted(t, doors), w.FromScratch())
 				for i, f := range kept.families {
-					with, err := read(context.Background(), f.door, nil)
-					without, readErr := read(context.Background(), doors[i], nil)
+					with, err := read(context.Background(), f.door, &ruleset{}, true)
+					without, readErr := read(context.Background(), doors[i], &ruleset{}, true)
 					if err := errors.Join(err, readErr); err != nil {
 						t.Fatal(err)
 					}

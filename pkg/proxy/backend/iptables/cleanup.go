@@ -12,7 +12,7 @@ import (
 // cleanup removes the chains and hooks of one family. It continues after an error, and reports it. The chain
 // KUBE-FIREWALL and the jumps to it stay: the kubelet uses them, too, and they are needed as long as route_localnet is set (see noteLocalnet).
 func cleanup(ctx context.Context, door ipt.Tables, family cluster.Family, can capabilities) error {
-	have, err := read(ctx, door, &ruleset{})
+	have, err := read(ctx, door, &ruleset{}, false)
 	if err != nil {
 		return err
 	}

@@ -23,12 +23,13 @@ func (m Mode) Compare(ctx context.Context, p *plan.Plan, family cluster.Family) 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, door.Close()) }()
-	have, err := read(ctx, door, nil)
+	r := &renderer{family: family, opts: m.Options, can: probe(door.Features(), m.Options, m.Settings)}
+	want := &r.render(p, nil).ruleset
+	have, err := read(ctx, door, want, true)
 	if err != nil {
 		return nil, err
 	}
-	r := &renderer{family: family, opts: m.Options, can: probe(door.Features(), m.Options, m.Settings)}
-	return describe(have, &r.render(p, nil).ruleset), nil
+	return describe(have, want), nil
 }
 
 // describe lists the differences between two rulesets.

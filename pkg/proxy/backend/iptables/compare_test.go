@@ -19,13 +19,14 @@ func TestDescribe(t *testing.T) {
 	b, c := newBackend(t, noSettings{}, door), clusters.NewSized(2, 2)
 	is := func(when string, want ...string) {
 		t.Helper()
-		have, err := read(t.Context(), door, nil)
+		r := &renderer{family: cluster.IPv4, opts: testOptions, can: probe(door.Features(), testOptions, noSettings{})}
+		desired := &r.render(c.Plan(), nil).ruleset
+		have, err := read(t.Context(), door, desired, true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := &renderer{family: cluster.IPv4, opts: testOptions, can: probe(door.Features(), testOptions, noSettings{})}
 		got := []string{}
-		for _, d := range describe(have, &r.render(c.Plan(), nil).ruleset) {
+		for _, d := range describe(have, desired) {
 			got = append(got, strings.TrimSpace(d.Object+": "+d.Note))
 			for _, line := range d.Extra {
 				got = append(got, "- "+line)

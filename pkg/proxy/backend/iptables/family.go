@@ -65,7 +65,7 @@ func (f *family) Begin(ctx context.Context, p *plan.Plan, _ keeper.Touched) keep
 	held := f.held
 	f.held = nil
 	if held == nil {
-		held, s.err = read(ctx, f.door, &s.want.ruleset)
+		held, s.err = read(ctx, f.door, &s.want.ruleset, false)
 	}
 	if s.err == nil {
 		s.patch = diff(held, &s.want.ruleset)

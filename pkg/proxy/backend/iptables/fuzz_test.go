@@ -59,9 +59,9 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		readFrom := func(text string) *ruleset {
 			out := &ruleset{}
-			chains := out.chains.Edit()
-			out.add(tableNAT, parse(text), nil, chains)
-			out.chains = chains.Map()
+			r := &reader{ruleset: out, chains: out.chains.Edit()}
+			r.add(tableNAT, parse(text), nil)
+			out.chains = r.chains.Map()
 			return out
 		}
 		read := readFrom(text)
@@ -123,7 +123,7 @@ func FuzzNames(f *testing.F) {
 		sync(t, b, p)
 		holds(t, b, p)
 		for _, family := range b.families {
-			have, err := read(t.Context(), family.door, nil)
+			have, err := read(t.Context(), family.door, &ruleset{}, true)
 			if err != nil {
 				t.Fatal(err)
 			}

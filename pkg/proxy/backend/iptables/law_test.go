@@ -42,7 +42,7 @@ func restarted(t testing.TB, doors []*ipttest.Fake) *Backend {
 func holds(t *testing.T, b *Backend, p *plan.Plan) {
 	t.Helper()
 	for _, f := range b.families {
-		have, err := read(context.Background(), f.door, nil)
+		have, err := read(context.Background(), f.door, &ruleset{}, true)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,18 +14,18 @@ import (
 const maxListed = 64
 
 // read returns what the kernel holds, compared with a ruleset: chains that are equal are those of the ruleset, and the
-// rules of others are not known, except in the filter table if the patch needs them. Without an iptables-save, which
-// takes half a minute for 45,000 chains in the nft variant. It reads the text of all rules in the legacy variant, with old
-// programs, and if there is nothing to compare them with (nil).
-func read(ctx context.Context, door ipt.Tables, want *ruleset) (*ruleset, error) {
+// rules of others are not known, except in the filter table if the patch needs them, and if texts is set. Without an iptables-save,
+// which takes half a minute for 45,000 chains in the nft variant. It reads the text of all rules in the legacy variant, and with old
+// programs.
+func read(ctx context.Context, door ipt.Tables, want *ruleset, texts bool) (*ruleset, error) {
 	out := &ruleset{}
-	chains := out.chains.Edit()
+	r := &reader{ruleset: out, door: door, want: want, texts: texts, chains: out.chains.Edit()}
 	for _, table := range tables() {
-		if err := out.readTable(ctx, door, table, want, chains); err != nil {
+		if err := r.readTable(ctx, table); err != nil {
 			return nil, err
 		}
 	}
-	out.chains = chains.Map()
+	out.chains = r.chains.Map()
 	return out, nil
 }
 
@@ -51,39 +51,46 @@ func (r *ruleset) expected(table string) ipt.Expected {
 	}
 }
 
+// reader reads a ruleset.
+type reader struct {
+	*ruleset
+	door   ipt.Tables
+	want   *ruleset
+	texts  bool
+	chains *cluster.Editor[chainName, *chain]
+}
+
 // readTable adds the chains and hooks of one table.
-func (r *ruleset) readTable(ctx context.Context, door ipt.Tables, table string, want *ruleset, chains *cluster.Editor[chainName, *chain]) error {
+func (r *reader) readTable(ctx context.Context, table string) error {
 	var some []string // nil is all
 	var only *ruleset // as in add
-	if want != nil {
-		compared, err := door.Compare(ctx, table, want.expected(table))
+	compared, err := r.door.Compare(ctx, table, r.want.expected(table))
+	switch {
+	case err == nil:
+		some = []string{}
+	case !errors.Is(err, errors.ErrUnsupported):
+		return err
+	case !r.door.Features().AddressBits && !r.texts:
+		only = r.want
+	}
+	for chainIn, found := range compared {
+		name := chainName{table, chainIn}
+		is, wanted := r.want.chains.Get(name)
 		switch {
-		case err == nil:
-			some = []string{}
-		case !errors.Is(err, errors.ErrUnsupported):
-			return err
-		case !door.Features().AddressBits:
-			only = want
-		}
-		for chainIn, found := range compared {
-			name := chainName{table, chainIn}
-			is, wanted := want.chains.Get(name)
-			switch {
-			case slices.Contains(ipt.Builtin(), chainIn) && found.Rules > 0:
+		case slices.Contains(ipt.Builtin(), chainIn) && found.Rules > 0:
+			some = append(some, chainIn)
+		case !name.ours():
+		case wanted && found.Equal:
+			r.chains.Set(name, is)
+		default:
+			r.chains.Set(name, &chain{altered: true})
+			if wanted && table == tableFilter || r.texts {
 				some = append(some, chainIn)
-			case !name.ours():
-			case wanted && found.Equal:
-				chains.Set(name, is)
-			default:
-				chains.Set(name, &chain{altered: true})
-				if wanted && table == tableFilter {
-					some = append(some, chainIn)
-				}
 			}
 		}
 	}
-	listed, err := list(ctx, door, table, some)
-	r.add(table, listed, only, chains)
+	listed, err := list(ctx, r.door, table, some)
+	r.add(table, listed, only)
 	return err
 }
 
@@ -114,7 +121,7 @@ func list(ctx context.Context, door ipt.Tables, table string, names []string) (m
 // add adds those of the listed chains of a table that are ours, and the rules in built-in chains that lead to them. If only is not nil,
 // the rules are known only of chains that have its rules: iptables-nft 1.8.7 lists rules of newer versions without their ports and
 // marks, and what it lists would accept or reject too much.
-func (r *ruleset) add(table string, listed map[string][]ipt.Rule, only *ruleset, chains *cluster.Editor[chainName, *chain]) {
+func (r *reader) add(table string, listed map[string][]ipt.Rule, only *ruleset) {
 	for chainIn, rules := range listed {
 		name, c := chainName{table, chainIn}, &chain{body: kept(rules)}
 		if only != nil {
@@ -123,7 +130,7 @@ func (r *ruleset) add(table string, listed map[string][]ipt.Rule, only *ruleset,
 			}
 		}
 		if name.ours() {
-			chains.Set(name, c)
+			r.chains.Set(name, c)
 		}
 	}
 	for _, name := range ipt.Builtin() {

@@ -85,9 +85,4 @@ func comment(text string) ipt.Match {
 func chance(n int) ipt.Chance { return ipt.Chance(math.Round((1 << 31) / float64(n))) }
 
 // doorFamily converts a family to that of package ipt.
-func doorFamily(family cluster.Family) ipt.Family {
-	if family == cluster.IPv6 {
-		return ipt.IPv6
-	}
-	return ipt.IPv4
-}
+func doorFamily(family cluster.Family) ipt.Family { return ipt.Family(family.String()) }
