@@ -25,7 +25,7 @@ cannot be started with, such as one with mode ipvs, is invalid.
 
 Exit codes: 0 if all files are valid, 1 if one is not.`,
 		Example: `  kube-proxy config validate --strict /var/lib/kube-proxy/config.conf`,
-		Args: usageArgs(cobra.MinimumNArgs(1)),
+		Args:    usageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			if err := check(); err != nil {
 				return err
