@@ -134,10 +134,9 @@ $(BENCHSTAT): build/tools/go.mod build/tools/go.sum
 	go build -C build/tools -o $(CURDIR)/$@ golang.org/x/perf/cmd/benchstat
 	@touch $@
 
-# Sequences of targets at the same time, each an argument of the shell. Tests in namespaces wait for packets and timeouts most of
-# their time, which leaves the processors to others.
-at_once = status=0 all=(); for targets in $(1); do $(MAKE) $$targets & all+=($$!); done; \
-	for one in "$${all[@]}"; do wait $$one || status=$$?; done; exit $$status
+# Two sequences of targets at the same time. Tests in namespaces wait for packets and timeouts most of their time, which
+# leaves the processors to others.
+both = status=0; $(MAKE) $(1) & other=$$!; $(MAKE) $(2) || status=$$?; wait $$other || status=$$?; exit $$status
 
 # What only make nightly runs: the page in a browser and the other releases of Debian, except the shortest telling part of each.
 NIGHTLY := ^(TestStatusPage|TestKernelListedByOtherReleases|TestKernelTakeOverBetweenReleases)$$
@@ -156,7 +155,7 @@ PURE_TESTS = $(call packages,^func ($(names))\b)
 test: ## all tests but those of make nightly; as root on Debian, installs what it needs
 	@build/need.sh go cc $(LABORATORY) promtool runc qemu-aarch64-static qemu-system-x86_64 xz curl chromium
 	@$(MAKE) build
-	@$(call at_once,test-kernel test-modules 'test-unit bench-once kernels-quick')
+	@$(call both,test-unit bench-once kernels-quick,test-kernel test-modules)
 
 test-unit: ## all tests except TestKernel..., with the race detector where it may find something; does not need root
 	@build/need.sh go cc
