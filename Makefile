@@ -170,9 +170,9 @@ nightly: build ## what is too long for each change: emulated kernels, clusters, 
 	@$(MAKE) fuzz FUZZTIME=5m
 
 # With CI=true a test that lacks root or a tool fails instead of skipping: need.sh has just checked both.
-test-kernel: build ## the tests named TestKernel...: real packets in network namespaces; needs root
+test-kernel: ## the tests named TestKernel...: real packets in network namespaces; needs root
 	@build/need.sh go $(LABORATORY) promtool curl
-	$(if $(KERNEL_TESTS),CI=true KUBE_PROXY=$(CURDIR)/bin/kube-proxy go test -count=1 -p 2 -parallel 4 -timeout 30m -run '^TestKernel' -skip '$(NIGHTLY)' $(KERNEL_TESTS))
+	$(if $(KERNEL_TESTS),CI=true go test -count=1 -p 2 -parallel 4 -timeout 30m -run '^TestKernel' -skip '$(NIGHTLY)' $(KERNEL_TESTS))
 
 test-modules: build ## the tests in separate modules below test/; needs root
 	@build/need.sh go $(LABORATORY) runc qemu-aarch64-static curl chromium
