@@ -134,26 +134,30 @@ $(BENCHSTAT): build/tools/go.mod build/tools/go.sum
 	go build -C build/tools -o $(CURDIR)/$@ golang.org/x/perf/cmd/benchstat
 	@touch $@
 
-# Sequences of targets at the same time, each an argument of the shell. Tests in namespaces wait for packets and timeouts most of
-# their time, which leaves the processors to others.
-at_once = status=0 all=(); for targets in $(1); do $(MAKE) $$targets & all+=($$!); done; \
-	for one in "$${all[@]}"; do wait $$one || status=$$?; done; exit $$status
+# Two sequences of targets at the same time. Tests in namespaces wait for packets and timeouts most of their time, which
+# leaves the processors to others.
+both = status=0; $(MAKE) $(1) & other=$$!; $(MAKE) $(2) || status=$$?; wait $$other || status=$$?; exit $$status
 
 # What only make nightly runs: the page in a browser and the other releases of Debian, except the shortest telling part of each.
 NIGHTLY := ^(TestStatusPage|TestKernelListedByOtherReleases|TestKernelTakeOverBetweenReleases)$$
 
-# Long tests that start no goroutine: the race detector finds nothing in them, and makes them ten times slower. One seed of the last one
-# is for the race detector.
-pure := TestCacheChangesNothing|TestCountLess|TestEveryStepIsRight|TestFailedWrites|TestKilledBetweenOperations|TestLaws|TestLossesAreReported|TestManyAddresses|TestManyElements|TestOneJudge|TestOrders|TestOversized|TestRandomWalks|TestShares|TestTablesFollowPlans|TestV1alpha1RoundTrip|TestWithoutCaches|TestZonesAreForgotten
-PURE := ^($(pure))$$|^TestTamperingAtAnyTime$$/^(nft|legacy|seed_[1-9])
-PURE_TESTS = $(call packages,^func ($(pure))\b)
+# Long tests that start no goroutine, or only those that shorter tests of their package start too: the race detector finds nothing in
+# them, and makes them ten times slower. One seed of TestTamperingAtAnyTime is for the race detector.
+pure := TestAnalyzeLargeCluster TestAuditLargeCluster TestBusyTenant TestCacheChangesNothing TestCountLess \
+	TestEarlySyncsStayInBudget TestEveryStepIsRight TestFailedWrites TestHugeAnswers TestKilledBetweenOperations \
+	TestLaws TestLossesAreReported TestManyAddresses TestManyElements TestOneJudge TestOrders TestOversized \
+	TestPartsStayInBudget TestRandomWalks TestShares TestTablesFollowPlans TestV1alpha1RoundTrip TestWithoutCaches \
+	TestZonesAreForgotten
+names := $(subst $() $(),|,$(pure))
+PURE := ^($(names))$$|^TestTamperingAtAnyTime$$/^(nft|legacy|seed_[1-9])
+PURE_TESTS = $(call packages,^func ($(names))\b)
 
 test: ## all tests but those of make nightly; as root on Debian, installs what it needs
 	@build/need.sh go cc $(LABORATORY) promtool runc qemu-aarch64-static qemu-system-x86_64 xz curl chromium
 	@$(MAKE) build
-	@$(call at_once,test-kernel test-modules 'test-unit bench-once kernels-quick')
+	@$(call both,test-unit bench-once kernels-quick,test-kernel test-modules)
 
-test-unit: ## all tests except TestKernel..., with the race detector where goroutines meet; does not need root
+test-unit: ## all tests except TestKernel..., with the race detector where it may find something; does not need root
 	@build/need.sh go cc
 	go test -timeout 30m -run '$(PURE)' $(PURE_TESTS)
 	CGO_ENABLED=1 go test -race -timeout 30m -skip '^TestKernel|$(PURE)' ./...
@@ -166,9 +170,9 @@ nightly: build ## what is too long for each change: emulated kernels, clusters, 
 	@$(MAKE) fuzz FUZZTIME=5m
 
 # With CI=true a test that lacks root or a tool fails instead of skipping: need.sh has just checked both.
-test-kernel: build ## the tests named TestKernel...: real packets in network namespaces; needs root
+test-kernel: ## the tests named TestKernel...: real packets in network namespaces; needs root
 	@build/need.sh go $(LABORATORY) promtool curl
-	$(if $(KERNEL_TESTS),CI=true KUBE_PROXY=$(CURDIR)/bin/kube-proxy go test -count=1 -p 2 -parallel 4 -timeout 30m -run '^TestKernel' -skip '$(NIGHTLY)' $(KERNEL_TESTS))
+	$(if $(KERNEL_TESTS),CI=true go test -count=1 -p 2 -parallel 4 -timeout 30m -run '^TestKernel' -skip '$(NIGHTLY)' $(KERNEL_TESTS))
 
 test-modules: build ## the tests in separate modules below test/; needs root
 	@build/need.sh go $(LABORATORY) runc qemu-aarch64-static curl chromium

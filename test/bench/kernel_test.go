@@ -108,6 +108,7 @@ func TestKernelProber(t *testing.T) {
 // TestKernelBench measures a small cluster once and checks that the figures are plausible. It tests the harness and
 // asserts no times.
 func TestKernelBench(t *testing.T) {
+	t.Parallel()
 	netns.Require(t, "nft")
 	small := plan{changes: 3, rates: []int{50}, churn: time.Second, pods: 20, resting: time.Second, details: 1000, until: time.Now().Add(5 * time.Minute)}
 	run, err := small.measure(kubeproxy.Path(t), "nftables", size(t, "20x3"), t.Logf)
@@ -149,6 +150,7 @@ func TestKernelBench(t *testing.T) {
 
 // TestKernelStarts measures one cold start and one restart of two programs, with profiles.
 func TestKernelStarts(t *testing.T) {
+	t.Parallel()
 	netns.Require(t, "nft")
 	program, profiles := kubeproxy.Path(t), t.TempDir()
 	small := &mode{name: "nftables", sizes: []synthetic.Size{size(t, "20x3")}}
@@ -183,6 +185,7 @@ func TestKernelStarts(t *testing.T) {
 
 // TestKernelStartsFail checks that the starts before a failure are in the report.
 func TestKernelStartsFail(t *testing.T) {
+	t.Parallel()
 	netns.Require(t, "nft")
 	small := &mode{name: "nftables", sizes: []synthetic.Size{size(t, "20x3")}}
 	o := &options{programs: []string{kubeproxy.Path(t), "/bin/false"}, modes: []*mode{small}, within: time.Minute, starts: 2}
@@ -197,6 +200,7 @@ func TestKernelStartsFail(t *testing.T) {
 
 // TestKernelTooSlow measures a proxy that never serves, and checks the notes about skipped measurements.
 func TestKernelTooSlow(t *testing.T) {
+	t.Parallel()
 	netns.Require(t, "nft")
 	program := filepath.Join(t.TempDir(), "slow")
 	if err := os.WriteFile(program, []byte("#!/bin/sh\nexec sleep 1000\n"), 0o755); err != nil {
@@ -216,6 +220,7 @@ func TestKernelTooSlow(t *testing.T) {
 
 // TestKernelExitedProxy checks that nobody waits for a proxy that has exited: that is an error, not a lack of time.
 func TestKernelExitedProxy(t *testing.T) {
+	t.Parallel()
 	netns.Require(t, "nft")
 	program := filepath.Join(t.TempDir(), "exits")
 	if err := os.WriteFile(program, []byte("#!/bin/sh\necho no such rule >&2; exit 3\n"), 0o755); err != nil {

@@ -150,6 +150,7 @@ const memorySteps = 16
 //
 // LIMITED is the size of the cluster ("5000x50").
 func TestKernelMemoryLimit(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{"nftables", "iptables"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()

@@ -25,12 +25,11 @@ and all fields are optional. Durations have a unit, such as 30s or 1h30m. With a
 
 v1alpha1, which Kubernetes has, is read too; "kube-proxy config convert FILE" converts between both. Kubernetes has not published v1alpha2,
 which has the shape that KEP-784 proposes: only this proxy reads it. If Kubernetes publishes another shape, files of this one will be rejected
-or converted, never read with another meaning. Keep v1alpha1 where other programs read the file.
+or converted, never read with another meaning.
 
 If the file is written in place or replaced by a rename, and is valid and different, the proxy exits with 1, so that systemd starts it again;
-the rules stay in force. It does not exit when a ConfigMap changes: restart the pods with "kubectl rollout restart". Until then, and while a
-file is invalid, the log, an Event on the Node and the gauge serviceproxy_config_differs report it. A pipe, such as a shell's <(command), is
-read once.
+the rules stay in force. When a ConfigMap changes, restart the pods with "kubectl rollout restart". Until then, and while a file is invalid,
+the log, an Event on the Node and the gauge serviceproxy_config_differs report it. A pipe is read once.
 
 | field, flag | default, or type | meaning |
 |---|---|---|
