@@ -61,7 +61,7 @@ func (f *Fleet) Wait(ctx context.Context, namespace, name string) (*Waited, erro
 		case err == nil && (len(round.Behind) == 0 || ctx.Err() != nil && last == nil):
 			return round, nil
 		case ctx.Err() != nil && last != nil: // the last round is not whole
-			return last, nil //nolint:nilerr // the time is over, which the result says
+			return last, nil
 		case err != nil:
 			return nil, errors.Join(err, context.Cause(ctx))
 		}
