@@ -1,11 +1,8 @@
 package main
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -25,9 +22,7 @@ var versions = regexp.MustCompile(`(?m)^(version|appVersion):.*$`)
 // the current time.
 func (r *release) writeChart(context.Context) error {
 	root := filepath.Join(r.root, filepath.FromSlash(chartDir))
-	var archive bytes.Buffer
-	compressed := gzip.NewWriter(&archive)
-	w := tar.NewWriter(compressed)
+	var files []packed
 	err := filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -42,21 +37,19 @@ func (r *release) writeChart(context.Context) error {
 		}
 		name := path.Join("kube-proxy", filepath.ToSlash(rel))
 		if name == "kube-proxy/Chart.yaml" {
-			if body, err = r.stamp(body); err != nil {
-				return err
-			}
+			body, err = r.stamp(body)
 		}
-		header := &tar.Header{Name: name, Mode: 0o644, Size: int64(len(body)), ModTime: r.created, Typeflag: tar.TypeReg}
-		if err := w.WriteHeader(header); err != nil {
-			return err
-		}
-		_, err = w.Write(body)
+		files = append(files, packed{name, 0o644, body})
 		return err
 	})
-	if err := errors.Join(err, w.Close(), compressed.Close()); err != nil {
+	if err != nil {
 		return fmt.Errorf("pack the chart: %w", err)
 	}
-	return os.WriteFile(filepath.Join(r.out, "kube-proxy-"+strings.TrimPrefix(r.version, "v")+".tgz"), archive.Bytes(), 0o644)
+	archive, err := r.pack(files...)
+	if err != nil {
+		return fmt.Errorf("pack the chart: %w", err)
+	}
+	return os.WriteFile(filepath.Join(r.out, "kube-proxy-"+strings.TrimPrefix(r.version, "v")+".tgz"), archive, 0o644)
 }
 
 // stamp sets the versions in Chart.yaml. The chart's has no v, and the program's is the tag of the image, which has no +.

@@ -61,7 +61,7 @@ func (r *release) run(ctx context.Context) error {
 	if err := os.MkdirAll(r.out, 0o755); err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{r.copyImage, r.writePrograms, r.writeChart, r.writeNotes, r.writeSums} {
+	for _, step := range []func(context.Context) error{r.copyImage, r.writePrograms, r.writeKrew, r.writeChart, r.writeNotes, r.writeSums} {
 		if err := step(ctx); err != nil {
 			return err
 		}

@@ -33,6 +33,7 @@ func newRepository(t *testing.T) string {
 	for name, text := range map[string]string{
 		"go.mod":                 "module example.org/a\n\ngo 1.26.0\n",
 		"cmd/kube-proxy/main.go": "package main\n\nvar version string\n\nfunc main() { println(version) }\n",
+		"LICENSE":                "licence\n",
 		"CHANGELOG.md":           "# Changelog\n\n## v1.1.0 (unreleased)\n\n* New: a thing.\n\n## v1.0.0\n\n* Old.\n",
 		"bin/image/digest":       "sha256:0123\n", "bin/image/kube-proxy.oci.tar": "archive",
 		"bin/image/kube-proxy_linux_amd64.spdx.json":     "{}",
@@ -96,7 +97,10 @@ func TestRelease(t *testing.T) {
 		"kube-proxy_darwin_amd64", "kube-proxy_darwin_amd64.spdx.json", "kube-proxy_darwin_arm64", "kube-proxy_darwin_arm64.spdx.json",
 		"kube-proxy_linux_amd64", "kube-proxy_linux_amd64.spdx.json", "kube-proxy_linux_arm64", "kube-proxy_linux_arm64.spdx.json",
 		"kube-proxy_windows_amd64.exe", "kube-proxy_windows_amd64.spdx.json",
+		"krew.yaml", "kubectl-kube_proxy_darwin_amd64.tar.gz", "kubectl-kube_proxy_darwin_arm64.tar.gz",
+		"kubectl-kube_proxy_linux_amd64.tar.gz", "kubectl-kube_proxy_linux_arm64.tar.gz", "kubectl-kube_proxy_windows_amd64.tar.gz",
 	}
+	slices.Sort(want)
 	if !slices.Equal(names, want) {
 		t.Errorf("the release holds %q, want %q", names, want)
 	}
@@ -104,6 +108,27 @@ func TestRelease(t *testing.T) {
 		if !strings.Contains(read(t, a, name), word) {
 			t.Errorf("%s does not contain %s", name, word)
 		}
+	}
+}
+
+// TestKrew reads the manifest of the plugin, and compares its digests and names with the archives.
+func TestKrew(t *testing.T) {
+	r := newRelease(t, newRepository(t), "v1.1.0")
+	if err := r.run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	manifest, sums := read(t, r.out, "krew.yaml"), read(t, r.out, "SHA256SUMS")
+	for _, p := range platforms() {
+		name := "kubectl-kube_proxy_" + p.os + "_" + p.arch + ".tar.gz"
+		sum, _, _ := strings.Cut(sums[strings.LastIndex(sums[:strings.Index(sums, name)], "\n")+1:], " ")
+		entry := "os: " + p.os + ", arch: " + p.arch + "}}\n    uri: https://example.org/releases/download/v1.1.0/" + name + "\n    sha256: " + sum + "\n    bin: kubectl-kube_proxy"
+		if !strings.Contains(manifest, entry) {
+			t.Errorf("without\n%s:\n%s", entry, manifest)
+		}
+	}
+	packed, err := exec.Command("tar", "-tvf", filepath.Join(r.out, "kubectl-kube_proxy_linux_amd64.tar.gz")).CombinedOutput()
+	if text := string(packed); err != nil || !strings.Contains(text, "LICENSE") || !strings.Contains(text, "-rwxr-xr-x") || !strings.Contains(text, "kubectl-kube_proxy") {
+		t.Errorf("the archive has\n%s, %v", packed, err)
 	}
 }
 

@@ -206,20 +206,15 @@ func (f *Fleet) connect(t target) (*connection, error) {
 
 // Through returns a client that asks the proxy of the selected node, at the port of client's server. It stays connected.
 func (f *Fleet) Through(ctx context.Context, client *inspect.Client) (*inspect.Client, error) {
-	targets, err := find(ctx, f.clients, f.options.Selection)
-	switch {
-	case err != nil:
-		return nil, err
-	case len(targets) == 0:
-		return nil, fmt.Errorf("node %s has no pod with a container %s in namespace %s: see --proxy-namespace", f.options.Node, container, f.options.Namespace)
-	case targets[0].problem != "":
-		return nil, fmt.Errorf("pod %s on node %s cannot be asked: %s", targets[0].pod, f.options.Node, targets[0].problem)
-	}
-	pod, err := forward.ToPod(f.config, f.options.Namespace, targets[0].pod)
+	t, err := f.one(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return client.Through(pod, "pod "+targets[0].pod), nil
+	pod, err := forward.ToPod(f.config, f.options.Namespace, t.pod)
+	if err != nil {
+		return nil, err
+	}
+	return client.Through(pod, "pod "+t.pod), nil
 }
 
 // get requests a page that is not part of the API: its status, and the beginning of its text.

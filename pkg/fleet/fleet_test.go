@@ -278,3 +278,21 @@ func TestThrough(t *testing.T) {
 		t.Errorf("without a pod: %v", err)
 	}
 }
+
+// TestRun runs a command in a pod.
+func TestRun(t *testing.T) {
+	s := &apiServer{t: t, pods: map[string]*pod{"kube-proxy-n1": {}}}
+	f, err := New(s.config(), Options{Selection: Selection{Namespace: "kube-system", Node: "n1"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	code, err := f.Run(t.Context(), &out, &errs, "kube-proxy", "trace", "default/web", "--count=3")
+	if err != nil || code != 3 || out.String() != "kube-proxy[kube-proxy trace default/web --count=3]" || errs.String() != "a warning" {
+		t.Errorf("exit code %d, %v, output %q, errors %q", code, err, &out, &errs)
+	}
+	delete(s.pods, "kube-proxy-n1")
+	if _, err := f.Run(t.Context(), &out, &errs, "kube-proxy", "trace"); err == nil || !strings.Contains(err.Error(), "node n1 has no pod") {
+		t.Errorf("without a pod: %v", err)
+	}
+}

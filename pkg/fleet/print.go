@@ -69,12 +69,12 @@ func (r *Report) sum() string {
 			fine++
 		}
 	}
-	text := fmt.Sprintf("%s: %d OK", terminal.Count(len(r.Nodes), "node"), fine)
+	delete(states, Serving)
+	counts := []string{fmt.Sprintf("%d OK", fine)}
 	for _, state := range slices.Sorted(maps.Keys(states)) {
-		if state != Serving {
-			text += fmt.Sprintf(", %d %s", states[state], state)
-		}
+		counts = append(counts, fmt.Sprintf("%d %s", states[state], state))
 	}
+	text := terminal.Count(len(r.Nodes), "node") + ": " + strings.Join(counts, ", ")
 	if len(r.Disagreements) > 0 {
 		text += "; they disagree about " + terminal.Count(len(r.Disagreements), "Service")
 	}

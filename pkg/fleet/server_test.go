@@ -80,6 +80,8 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case forward:
 		s.forward(w, r, name)
+	case strings.HasSuffix(r.URL.Path, "/exec"):
+		s.exec(w, r)
 	case r.URL.Path == inPods:
 		s.answer(w, s.list())
 	case r.URL.Path == "/api/v1/nodes" && s.forbidNodes:
@@ -279,4 +281,35 @@ func upstream() *pod {
 		}
 		fmt.Fprint(w, "ipvs")
 	})}
+}
+
+// exec runs a command: it prints its words, and exits with 3. It speaks SPDY only.
+func (s *apiServer) exec(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		http.Error(w, "no WebSockets", http.StatusBadRequest)
+		return
+	}
+	if _, err := httpstream.Handshake(r, w, []string{"v4.channel.k8s.io"}); err != nil {
+		s.t.Error(err)
+		return
+	}
+	streams := make(chan httpstream.Stream, 3)
+	all := spdy.NewResponseUpgrader().UpgradeResponse(w, r, func(stream httpstream.Stream, replied <-chan struct{}) error {
+		go func() { <-replied; streams <- stream }()
+		return nil
+	})
+	query := r.URL.Query()
+	for range 3 {
+		stream := <-streams
+		switch stream.Headers().Get(corev1.StreamType) {
+		case corev1.StreamTypeStdout:
+			fmt.Fprint(stream, query.Get("container"), query["command"])
+		case corev1.StreamTypeStderr:
+			fmt.Fprint(stream, "a warning")
+		default:
+			fmt.Fprint(stream, `{"status":"Failure","reason":"NonZeroExitCode","details":{"causes":[{"reason":"ExitCode","message":"3"}]}}`)
+		}
+		stream.Close()
+	}
+	<-all.CloseChan()
 }

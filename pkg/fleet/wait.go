@@ -58,14 +58,12 @@ func (f *Fleet) Wait(ctx context.Context, namespace, name string) (*Waited, erro
 	for {
 		round, err := f.round(ctx, namespace, name)
 		switch {
-		case err == nil && len(round.Behind) == 0:
+		case err == nil && (len(round.Behind) == 0 || ctx.Err() != nil && last == nil):
 			return round, nil
-		case ctx.Err() != nil && last == nil:
-			return nil, errors.Join(err, context.Cause(ctx))
-		case ctx.Err() != nil:
+		case ctx.Err() != nil && last != nil: // the last round is not whole
 			return last, nil
 		case err != nil:
-			return nil, err
+			return nil, errors.Join(err, context.Cause(ctx))
 		}
 		last = round
 		select {
@@ -157,7 +155,7 @@ func (f *Fleet) present(ctx context.Context, namespace, name string) (*v1alpha1.
 	if want := state.Service(cluster.ServiceName{Namespace: namespace, Name: name}, nil); want != nil {
 		return want, nil // fields that cannot be used are left out by every proxy
 	}
-	return nil, errors.Join(fmt.Errorf("Service %s/%s is none that a proxy serves: it is headless, an ExternalName, or of another proxy", namespace, name), err)
+	return nil, errors.Join(fmt.Errorf("no proxy serves Service %s/%s: it is headless, an ExternalName, or of another proxy", namespace, name), err)
 }
 
 // Missing says which nodes are behind, the first few with their reasons.

@@ -105,6 +105,7 @@ func get[T any](ctx context.Context, c *Client, path string, query url.Values, k
 	if err := errors.Join(body.Decode(&raw), json.Unmarshal(raw, &meta)); err != nil {
 		return nil, fmt.Errorf("read the answer of the proxy at %s: %w", c.at, err)
 	}
+	_, _ = io.CopyN(io.Discard, response.Body, maxFailure) // to its end, so that the connection is used again
 	if meta.APIVersion != v1alpha1.APIVersion || meta.Kind != kind {
 		return nil, fmt.Errorf("the server at %s answered with %s %q, not with %s %q: use the program of the proxy's version",
 			c.at, meta.Kind, meta.APIVersion, kind, v1alpha1.APIVersion)

@@ -117,7 +117,7 @@ func failOns() []string {
 func servedModes() []string { return names(config.ServedModes()) }
 
 // leftModes are the modes that a cluster can change from.
-func leftModes() []string { return append(servedModes(), string(config.ProxyModeIPVS)) }
+func leftModes() []string { return names(config.KnownModes()) }
 
 // check returns a usage error if flags contradict each other or have unknown values.
 func (o *analyzeOptions) check() error {

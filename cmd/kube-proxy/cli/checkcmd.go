@@ -25,9 +25,10 @@ type checkOptions struct {
 	before, strict                     bool
 	wait                               time.Duration
 	configFile, kubeconfig, mode, host string
-	skip                               []string
-	output                             string
-	checkOutput                        func() error
+	onNode
+	skip        []string
+	output      string
+	checkOutput func() error
 }
 
 // waitPause is the time between two rounds of checks with --wait.
@@ -46,9 +47,15 @@ for which the kernel may load modules, and binds ports for a moment.
 
 Exit codes: 0 if nothing failed, 1 if something did, 2 if the command line cannot be used.`,
 		Example: `  kube-proxy check --pre --config /var/lib/kube-proxy/config.conf
-  kube-proxy check --proxy-mode nftables --wait 2m`,
+  kube-proxy check --proxy-mode nftables --wait 2m
+  kube-proxy check --node node2 --config /var/lib/kube-proxy/config.conf -o json`,
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runCheck(cmd, opts) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if opts.node != "" {
+				return opts.inPod(cmd, nil)
+			}
+			return runCheck(cmd, opts)
+		},
 	}
 	flags := command.Flags()
 	flags.BoolVar(&opts.before, "pre", false, "Check whether the proxy could run here.")
@@ -58,6 +65,9 @@ Exit codes: 0 if nothing failed, 1 if something did, 2 if the command line canno
 	flags.StringVar(&opts.kubeconfig, "kubeconfig", "", "Kubeconfig `file`, instead of the configuration's.")
 	flags.StringVar(&opts.mode, "proxy-mode", "", "Proxy `mode`, instead of the configuration's or the running proxy's: iptables, nftables.")
 	flags.StringVar(&opts.host, app.HostnameFlag, "", "Node `name`, instead of the configuration's.")
+	flags.StringVar(&opts.node, "node", "", "Run the checks in the proxy's pod of this Node `name`, by pods/exec.")
+	flags.StringVar(&opts.namespace, "proxy-namespace", proxyNamespace, proxiesUsage)
+	flags.StringVar(&opts.context, "context", "", contextUsage)
 	flags.StringSliceVar(&opts.skip, "skip", nil, "Leave out these `groups` of checks: "+strings.Join(check.Groups(), ", ")+".")
 	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
 	_ = command.RegisterFlagCompletionFunc("proxy-mode", cobra.FixedCompletions(servedModes(), cobra.ShellCompDirectiveNoFileComp))

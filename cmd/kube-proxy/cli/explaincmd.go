@@ -55,6 +55,9 @@ another result than explained or an endpoint did not answer, 1 or 2 if there is 
   kube-proxy explain web -n default --try 20`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if opts.try > 0 && opts.elsewhere() {
+				return opts.inPod(cmd, args)
+			}
 			if len(args) > 0 {
 				if opts.connection.To != "" {
 					return app.UsageError{Err: fmt.Errorf("%q and --to %q: name one destination", args[0], opts.connection.To)}
@@ -84,7 +87,7 @@ func (o *explainOptions) check() error {
 		return app.UsageError{Err: fmt.Errorf("the destination is missing: give IP:PORT or NAMESPACE/NAME")}
 	case o.try < 0 || o.try > maxTries:
 		return app.UsageError{Err: fmt.Errorf("--try %d is not between 0 and %d", o.try, maxTries)}
-	case o.try > 0 && (o.connection.From != "node" || !o.running() || o.elsewhere()):
+	case o.try > 0 && (o.connection.From != "node" || !o.running()):
 		return app.UsageError{Err: fmt.Errorf("--try sends connections from this node: it needs --from node and a running proxy")}
 	}
 	return o.checkOutput()

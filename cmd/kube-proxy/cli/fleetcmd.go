@@ -164,11 +164,12 @@ func (o *fleetOptions) wait(cmd *cobra.Command, service string) error {
 	if err != nil {
 		return app.ExitCode{Code: exitUnreadable, Err: err}
 	}
-	if o.output != outputTable {
+	switch {
+	case o.output != outputTable:
 		err = printObject(cmd.OutOrStdout(), o.output, waited)
-	} else if len(waited.Behind) == 0 {
+	case len(waited.Behind) == 0:
 		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s/%s: %s serve it with %s.\n", namespace, name, terminal.Count(waited.Nodes, "node"), terminal.Count(waited.Endpoints, "endpoint"))
-	} else {
+	default:
 		err = waited.Missing()
 	}
 	if len(waited.Behind) > 0 {

@@ -45,13 +45,14 @@ type readerOptions struct {
 // readerHelp is a part of the help of each command with readerOptions.
 const readerHelp = `
 It asks the proxy that runs on this node, or with --node that of another one, through the API server of kubectl's configuration
-and a port forward (build/manifests/fleet-role.yaml). Where none runs, --manifests or --kubeconfig shows what a proxy on the Node
+and a port forward (trace and --try run in its pod). Where none runs, --manifests or --kubeconfig shows what a proxy on the Node
 --node would do with the objects of files or of a cluster, configured by --config.`
 
 // The usages of flags that several commands have.
 const (
 	serverUsage  = "Metrics `address` of the running proxy, HOST:PORT."
 	contextUsage = "Context `name` of the kubeconfig."
+	proxiesUsage = "The `namespace` of the proxy's pods, with --node."
 )
 
 // addFlags adds the flags to a command.
@@ -63,7 +64,7 @@ func (o *readerOptions) addFlags(command *cobra.Command) {
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Read the cluster of a kubeconfig `file`, not a running proxy.")
 	flags.StringVar(&o.context, "context", "", contextUsage)
 	flags.StringVar(&o.node, "node", "", "Node `name`. Default: this host's.")
-	flags.StringVar(&o.proxies, "proxy-namespace", proxyNamespace, "The `namespace` of the proxy's pods, with --node.")
+	flags.StringVar(&o.proxies, "proxy-namespace", proxyNamespace, proxiesUsage)
 	flags.StringVar(&o.configFile, "config", "", "Configuration `file` of the proxy, with --manifests or --kubeconfig.")
 }
 
@@ -103,12 +104,9 @@ func (o *readerOptions) running() bool { return o.manifests == "" && o.kubeconfi
 // elsewhere reports whether it is that of another node.
 func (o *readerOptions) elsewhere() bool { return o.running() && o.node != "" }
 
-// onlyHere returns a usage error for what needs this node's kernel.
-func (o *readerOptions) onlyHere(what string) error {
-	if !o.elsewhere() {
-		return nil
-	}
-	return app.UsageError{Err: fmt.Errorf("%s uses the kernel of the node: instead of --node, run it in the proxy's pod there, which \"kube-proxy fleet\" names (kubectl -n %s exec POD -- kube-proxy ...)", what, o.proxies)}
+// inPod runs a command in the pod of the proxy of that node.
+func (o *readerOptions) inPod(cmd *cobra.Command, args []string) error {
+	return (&onNode{o.node, o.proxies, o.context}).inPod(cmd, args)
 }
 
 // check rejects flags that contradict each other.

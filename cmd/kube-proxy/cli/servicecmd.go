@@ -54,7 +54,7 @@ as when endpoints are added. --watch shows the busiest Services first.
 ` + readerHelp,
 		Example: `  kube-proxy service list -A -o wide
   kube-proxy service list --address 10.96.0.10
-  kubectl -n kube-system exec kube-proxy-x7k2p -- kube-proxy service list -A`,
+  kube-proxy service list -A --node node2`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return opts.run(cmd, opts.list) },
 	}

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,9 +55,13 @@ node; one trace can run at a time. What iptables-legacy does with packets is not
 Exit codes: 0 if all packets arrived; 3 if one was refused, vanished, or could not be followed to its end; 4 if there was none;
 1 or 2 if there is no answer.`, packets.PerSecond),
 		Example: `  kube-proxy trace default/web
-  kube-proxy trace 10.96.0.10:53/udp --from 10.244.1.0/24 --count 3`,
+  kube-proxy trace 10.96.0.10:53/udp --from 10.244.1.0/24 --count 3
+  kube-proxy trace default/web --node node2 -o json`,
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if opts.elsewhere() {
+				return opts.inPod(cmd, args)
+			}
 			if len(args) > 0 {
 				opts.to = opts.qualified(args[0])
 			}
@@ -94,7 +97,7 @@ func (o *traceOptions) check() (packets.Target, error) {
 // run traces packets and prints them.
 func (o *traceOptions) run(cmd *cobra.Command) error {
 	target, err := o.check()
-	if err := cmp.Or(err, o.onlyHere("trace")); err != nil {
+	if err != nil {
 		return err
 	}
 	o.here = true

@@ -201,13 +201,13 @@ func (c *conn) LocalAddr() net.Addr { return address("") }
 // RemoteAddr is part of [net.Conn].
 func (c *conn) RemoteAddr() net.Addr { return address("localhost:" + c.port) }
 
-// SetDeadline, SetReadDeadline and SetWriteDeadline are part of [net.Conn]. The HTTP client has timers of its own.
+// SetDeadline is part of [net.Conn]. It has no effect: the HTTP client has timers of its own.
 func (c *conn) SetDeadline(time.Time) error { return nil }
 
-// SetReadDeadline is part of [net.Conn].
+// SetReadDeadline is part of [net.Conn], without an effect.
 func (c *conn) SetReadDeadline(time.Time) error { return nil }
 
-// SetWriteDeadline is part of [net.Conn].
+// SetWriteDeadline is part of [net.Conn], without an effect.
 func (c *conn) SetWriteDeadline(time.Time) error { return nil }
 
 // address is that of an end of a connection.

@@ -44,7 +44,7 @@ func TestLostSettings(t *testing.T) {
 
 // TestModeDifferences checks that each change of mode has some, and no change none.
 func TestModeDifferences(t *testing.T) {
-	for _, from := range append(ServedModes(), ProxyModeIPVS) {
+	for _, from := range KnownModes() {
 		for _, to := range ServedModes() {
 			if got := ModeDifferences(from, to); (len(got) == 0) != (from == to) {
 				t.Errorf("from %s to %s: %q", from, to, got)

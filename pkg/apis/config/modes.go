@@ -15,6 +15,9 @@ const (
 // ServedModes lists the modes that this proxy can run in.
 func ServedModes() []ProxyMode { return []ProxyMode{ProxyModeIPTables, ProxyModeNFTables} }
 
+// KnownModes lists the modes of Linux, which a cluster may change from.
+func KnownModes() []ProxyMode { return append(ServedModes(), ProxyModeIPVS) }
+
 // EffectiveMode returns the mode, or the default if none is set.
 func (c *KubeProxyConfiguration) EffectiveMode() ProxyMode { return cmp.Or(c.Mode, DefaultProxyMode) }
 

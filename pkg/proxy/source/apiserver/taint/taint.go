@@ -89,9 +89,12 @@ func New(config *rest.Config, node string, taint Taint, recorder proxy.Recorder)
 }
 
 // Synced implements [proxy.Observer].
-func (r *Remover) Synced(s *proxy.Sync) {
-	r.asked = r.asked && s.After.Node.Exists
-	if r.asked || !s.After.Node.Exists || s.Err() != nil {
+func (r *Remover) Synced(s *proxy.Sync) { r.synced(s.After.Node.Exists, s.Err()) }
+
+// synced notes a sync: whether the Node exists, and why it failed in a family.
+func (r *Remover) synced(exists bool, err error) {
+	r.asked = r.asked && exists
+	if r.asked || !exists || err != nil {
 		return
 	}
 	r.asked = true

@@ -22,8 +22,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
 // server is an API server with one Node. It is a transport, so that a test in a bubble of synctest has no connection.
@@ -134,12 +132,6 @@ func start(t *testing.T, s *server) (*Remover, *recorder) {
 	return r, events
 }
 
-// synced is a sync of a Node that exists or not, with an error or without.
-func synced(exists bool, err error) *proxy.Sync {
-	return &proxy.Sync{After: &cluster.Snapshot{Node: &cluster.Node{Name: "n1", Exists: exists}},
-		Results: []backend.Result{{Family: cluster.IPv4}, {Family: cluster.IPv6, Err: err}}}
-}
-
 var (
 	startup = corev1.Taint{Key: "startup", Value: "yes", Effect: "NoSchedule"}
 	others  = []corev1.Taint{{Key: "startup", Value: "yes", Effect: "NoExecute", TimeAdded: new(metav1.Now().Rfc3339Copy())}, {Key: "gpu", Effect: "NoSchedule"}}
@@ -152,14 +144,14 @@ func TestRemoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{taints: slices.Insert(slices.Clone(others), 1, startup)}
 		r, events := start(t, s)
-		r.Synced(synced(false, nil)) // the Node is not registered yet
-		r.Synced(synced(true, fmt.Errorf("busy")))
+		r.synced(false, nil) // the Node is not registered yet
+		r.synced(true, fmt.Errorf("busy"))
 		synctest.Wait()
 		if s.lists != 0 {
 			t.Errorf("the Node was read %d times before it was served", s.lists)
 		}
 		for range 3 {
-			r.Synced(synced(true, nil))
+			r.synced(true, nil)
 			synctest.Wait()
 		}
 		if s.left() != kept || s.lists != 1 || s.patch != 1 || fmt.Sprint(events.reasons) != "[StartupTaintRemoved]" {
@@ -167,8 +159,8 @@ func TestRemoves(t *testing.T) {
 		}
 		// The Node is deleted and registered again.
 		s.taints = []corev1.Taint{startup}
-		r.Synced(synced(false, nil))
-		r.Synced(synced(true, nil))
+		r.synced(false, nil)
+		r.synced(true, nil)
 		synctest.Wait()
 		if s.left() != "" || s.patch != 2 {
 			t.Errorf("left are %s", s.left())
@@ -187,7 +179,7 @@ func TestLeavesOthers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			before := s.left()
 			r, events := start(t, s)
-			r.Synced(synced(true, nil))
+			r.synced(true, nil)
 			time.Sleep(time.Hour)
 			synctest.Wait()
 			if s.left() != before || s.lists != 1 || s.patch != 0 || len(events.reasons) > 0 {
@@ -202,7 +194,7 @@ func TestRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{taints: append(slices.Clone(others), startup), race: func(s *server) { s.taints = append([]corev1.Taint{startup}, others...) }}
 		r, events := start(t, s)
-		r.Synced(synced(true, nil))
+		r.synced(true, nil)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if s.left() != kept || s.patch != 2 || fmt.Sprint(events.reasons) != "[StartupTaintRemoved]" {
@@ -212,7 +204,7 @@ func TestRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{taints: []corev1.Taint{startup}, refusals: 10}
 		r, events := start(t, s)
-		r.Synced(synced(true, nil))
+		r.synced(true, nil)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if s.left() != "" || s.patch != 11 || fmt.Sprint(events.reasons) != "[FailedToRemoveStartupTaint StartupTaintRemoved]" {

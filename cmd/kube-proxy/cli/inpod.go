@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
+	"github.com/seed-11a05479/kube-proxy/pkg/fleet"
+)
+
+// onNode chooses the proxy's pod of another node.
+type onNode struct{ node, namespace, context string }
+
+// inPod runs a command in that pod, because it needs that node's kernel, and ends with its exit code. What it prints is the pod's.
+func (e *onNode) inPod(cmd *cobra.Command, args []string) error {
+	words := strings.Fields(cmd.CommandPath())
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		switch value := f.Value.String(); {
+		case slices.Contains([]string{"node", "proxy-namespace", "context"}, f.Name):
+		case f.Value.Type() == "stringSlice":
+			words = append(words, "--"+f.Name+"="+strings.Trim(value, "[]"))
+		default:
+			words = append(words, "--"+f.Name+"="+value)
+		}
+	})
+	config, err := restConfig("", e.context, "kube-proxy")
+	if err != nil {
+		return err
+	}
+	of, err := fleet.New(config, fleet.Options{Selection: fleet.Selection{Namespace: e.namespace, Node: e.node}})
+	if err != nil {
+		return err
+	}
+	code, err := of.Run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr(), append(words, args...)...)
+	if err == nil && code != 0 {
+		return app.ExitCode{Code: code}
+	}
+	return err
+}

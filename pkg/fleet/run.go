@@ -1,0 +1,63 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/util/exec"
+	"k8s.io/streaming/pkg/httpstream"
+)
+
+// Run runs a command in the proxy's container on the selected node, for what needs that node's kernel, and returns its exit code. It needs
+// the right to create pods/exec, which is as much as root on the node.
+func (f *Fleet) Run(ctx context.Context, stdout, stderr io.Writer, command ...string) (code int, err error) {
+	t, err := f.one(ctx)
+	if err != nil {
+		return 0, err
+	}
+	request := f.clients[pods.GroupVersion()].Post().Namespace(f.options.Namespace).Resource(pods.Resource).Name(t.pod).SubResource("exec").
+		Param("container", container).Param("stdout", "true").Param("stderr", "true")
+	for _, word := range command {
+		request.Param("command", word)
+	}
+	overWebSocket, err := remotecommand.NewWebSocketExecutor(f.config, http.MethodGet, request.URL().String())
+	if err != nil {
+		return 0, err
+	}
+	overSPDY, err := remotecommand.NewSPDYExecutor(f.config, http.MethodPost, request.URL())
+	if err != nil {
+		return 0, err
+	}
+	executor, err := remotecommand.NewFallbackExecutor(overWebSocket, overSPDY,
+		func(err error) bool { return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err) })
+	if err != nil {
+		return 0, err
+	}
+	err = executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: stdout, Stderr: stderr})
+	var exited exec.CodeExitError
+	switch {
+	case errors.As(err, &exited):
+		return exited.Code, nil
+	case err != nil:
+		return 0, fmt.Errorf("run %s in pod %s: %w", command[0], t.pod, err)
+	}
+	return 0, nil
+}
+
+// one returns the pod of the selected node.
+func (f *Fleet) one(ctx context.Context) (target, error) {
+	targets, err := find(ctx, f.clients, f.options.Selection)
+	switch {
+	case err != nil:
+		return target{}, err
+	case len(targets) == 0:
+		return target{}, fmt.Errorf("node %s has no pod with a container %s in namespace %s: see --proxy-namespace", f.options.Node, container, f.options.Namespace)
+	case targets[0].problem != "":
+		return target{}, fmt.Errorf("pod %s on node %s cannot be asked: %s", targets[0].pod, f.options.Node, targets[0].problem)
+	}
+	return targets[0], nil
+}
