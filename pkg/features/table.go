@@ -109,8 +109,8 @@ const udpDetails = `Of KEP-5989, the metrics and the limit of 6 minutes are left
 at each scrape, and the pod's own terminationGracePeriodSeconds limits how long its flows are preserved.`
 
 // resetDetails describes what ResetGoneEndpoints does to each client.
-const resetDetails = `An endpoint is gone when no EndpointSlice of any Service lists its address, in whatever condition: its pod is deleted, or its node with all
-pods. The entries of its connections are deleted from the connection tracking table then, so that their next packet is a new one:
+const resetDetails = `An endpoint is gone when for half a second no EndpointSlice of any Service lists its address, in whatever condition: its pod is deleted, or
+its node with all pods. The entries of its connections are deleted from the connection tracking table then, so that their next packet is a new one:
 
 | client | with the gate | without |
 |---|---|---|

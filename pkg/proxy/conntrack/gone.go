@@ -18,6 +18,8 @@ const (
 	// maxResets is how many TCP connections are reset before a pause of resetPause: their clients connect again at once.
 	maxResets  = 10_000
 	resetPause = time.Second
+	// moves is how long no EndpointSlice may list an endpoint before it is gone: two writes move it from one slice to another.
+	moves = 500 * time.Millisecond
 )
 
 // Resets ends TCP connections to endpoints that no EndpointSlice lists any more. Their entries are deleted, so that the client's next
@@ -57,7 +59,7 @@ func (r *Reconciler) resets(ctx context.Context, family cluster.Family, left map
 			return false
 		case r.burst.tried == maxResets:
 			r.burst.limited = true
-			r.add(family, work{left: left})
+			r.addLocked(family, work{left: left})
 			return false
 		}
 		r.burst.tried++

@@ -65,6 +65,7 @@ func TestGoneEndpoints(t *testing.T) {
 			time.Sleep(longestPause)
 			f.set(s)
 			f.sync()
+			time.Sleep(moves)
 			f.wantFlows(want...)
 		}
 		step(web("10.244.0.2"), all...) // endpoints that left before the proxy was started
@@ -92,6 +93,7 @@ func TestGoneService(t *testing.T) {
 		time.Sleep(longestPause)
 		f.services = f.services.Delete(web().Name)
 		f.sync()
+		time.Sleep(moves)
 		f.wantFlows(webA)
 	}, webA)
 }
@@ -104,6 +106,7 @@ func TestGoneWithoutGate(t *testing.T) {
 		time.Sleep(longestPause)
 		f.set(web())
 		f.sync()
+		time.Sleep(moves)
 		f.wantFlows(webA)
 	}, webA)
 }
@@ -117,6 +120,7 @@ func TestOwnSockets(t *testing.T) {
 		f.set(web("10.244.0.2"))
 		f.err = errors.New("the kernel cannot")
 		f.sync()
+		time.Sleep(moves)
 		f.wantFlows(webB)
 		want := []string{"203.0.113.1:1000 10.96.0.20:53"} // the IPv6 client is none of the node's own
 		if diff := cmp.Diff(want, f.aborted); diff != "" {
@@ -161,6 +165,7 @@ func TestAssociations(t *testing.T) {
 			time.Sleep(longestPause)
 			f.set(s)
 			f.sync()
+			time.Sleep(moves)
 			f.wantFlows(want...)
 		}
 		step(sctp("10.244.0.1", "!10.244.0.2", "fd00:244::2"), sctpA, sctpB, foreign, plain)
@@ -187,6 +192,7 @@ func TestRelisted(t *testing.T) {
 				f.takes = time.Second
 				f.set(web("10.244.0.2"))
 				f.sync()
+				time.Sleep(moves)
 				synctest.Wait()
 				f.set(web("10.244.0.1", "10.244.0.2"))
 				if synced {
@@ -199,4 +205,20 @@ func TestRelisted(t *testing.T) {
 			}, webA, webB)
 		})
 	}
+}
+
+// TestMovedEndpoint keeps connections whose endpoint moves to another EndpointSlice, with a moment in which none lists it.
+func TestMovedEndpoint(t *testing.T) {
+	runResetting(t, func(f *resetting) {
+		f.set(web("10.244.0.1", "10.244.0.2"))
+		f.sync()
+		time.Sleep(longestPause)
+		f.set(web("10.244.0.2"))
+		f.sync()
+		time.Sleep(moves / 2)
+		f.set(web("10.244.0.2", "10.244.0.1"))
+		f.sync()
+		time.Sleep(longestPause)
+		f.wantFlows(webA, webB)
+	}, webA, webB)
 }

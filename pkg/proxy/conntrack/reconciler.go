@@ -153,7 +153,10 @@ func (r *Reconciler) Synced(s *proxy.Sync) {
 			delete(r.drifted, result.Family)
 		}
 		r.refused[result.Family] = result.Refused
-		r.add(result.Family, w)
+		r.add(result.Family, work{udp: w.udp, tcp: w.tcp, gone: w.gone})
+		if later := (work{sctp: w.sctp, left: w.left}); later.any() {
+			time.AfterFunc(moves, func() { r.addLocked(result.Family, later) })
+		}
 	}
 }
 
@@ -170,6 +173,13 @@ func (r *Reconciler) add(family cluster.Family, w work) {
 	case r.wake <- struct{}{}:
 	default:
 	}
+}
+
+// addLocked is add for a caller without the lock.
+func (r *Reconciler) addLocked(family cluster.Family, w work) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.add(family, w)
 }
 
 // compare returns the work after a plan has replaced another in a family.
