@@ -149,7 +149,7 @@ func TestKernelCheckAfter(t *testing.T) {
 			w.expect(test.mode, nil, app.ExitFailure, "fail settings/forwarding", "fail settings/forwarding", "warn proxies/modes")
 		})
 	}
-	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "troubleshooting-node.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "troubleshooting-node.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

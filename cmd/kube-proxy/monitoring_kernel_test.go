@@ -22,7 +22,7 @@ import (
 )
 
 // monitoring is the folder of alerts and dashboard.
-const monitoring = "../../../build/monitoring"
+const monitoring = "../../build/monitoring"
 
 // TestKernelAlerts tests the alerts with promtool, and that the dashboard's expressions are valid.
 func TestKernelAlerts(t *testing.T) {
