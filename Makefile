@@ -50,7 +50,7 @@ BENCHMARKS   = $(call packages,^func Benchmark)
 FUZZ_TESTS   = $(call packages,^func Fuzz)
 DOCS_TESTS   = $(call packages,^func Test[A-Za-z]*Docs)
 
-.PHONY: help image image-packages release release-check build lint test nightly test-unit test-kernel test-modules cluster servers demo kernels kernels-quick bench bench-quick bench-once bench-compare peer fuzz mutants soak real golden docs generate clean
+.PHONY: help image image-packages release release-check build lint test nightly test-unit test-kernel test-modules cluster servers demo kernels kernels-quick bench bench-quick bench-once bench-compare peer fuzz mutants soak rolling real golden docs generate clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -166,7 +166,7 @@ nightly: build ## what is too long for each change: emulated kernels, clusters, 
 	@build/need.sh $(LABORATORY) chromium
 	CI=true go test -count=1 -timeout 30m -run '$(NIGHTLY)' ./test/releases
 	cd test/browser && CI=true go test -count=1 -timeout 30m ./...
-	@$(MAKE) kernels cluster servers release-check soak SOAK=30m
+	@$(MAKE) kernels cluster servers release-check rolling soak SOAK=30m
 	@$(MAKE) fuzz FUZZTIME=5m
 
 # With CI=true a test that lacks root or a tool fails instead of skipping: need.sh has just checked both.
@@ -263,6 +263,11 @@ SOAK ?= 2m
 soak: ## let Services come and go for two minutes (SOAK=2h), and check that nothing is left; needs root
 	@build/need.sh go $(LABORATORY)
 	SOAK=$(SOAK) CI=true go test -count=1 -timeout 0 -v -run '^TestKernelSoak$$' ./test/restart
+
+rolling: ## replace pods under load, and count what fails; needs root, takes 3 minutes (PEER=1: 6)
+	@build/need.sh go $(LABORATORY)
+	@peer='$(PEER)'; [ "$$peer" != 1 ] || peer=$$(go run -C test/e2e ./peer); \
+	ROLLING=whole PEER=$$peer CI=true go test -count=1 -timeout 30m -v -run '^TestKernelRolling$$' ./test/rolling
 
 golden: ## rewrite the golden files; review the diff before you commit it
 	@build/need.sh go

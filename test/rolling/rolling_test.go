@@ -63,7 +63,7 @@ const (
 // counted, also of Kubernetes' own kube-proxy if PEER names it.
 func TestKernelRolling(t *testing.T) {
 	a := amountOf()
-	w := newWorld(t, a.replicas)
+	w := newWorld(t, a.replicas, netns.TCP, netns.UDP)
 	programs := []program{{"this", kubeproxy.Path(t)}}
 	if path := os.Getenv("PEER"); path != "" {
 		programs = append(programs, program{"Kubernetes'", path})
@@ -83,7 +83,7 @@ func TestKernelRolling(t *testing.T) {
 					counts, first := w.roll(t, p.path, mode, a, e)
 					for _, s := range services {
 						row := []string{p.name, mode, e.name, s.name}
-						for _, protocol := range []netns.Protocol{netns.TCP, netns.UDP} {
+						for _, protocol := range w.protocols {
 							for _, kept := range []bool{false, true} {
 								k := kind{protocol, kept, s.name}
 								row = append(row, counts[k].String())

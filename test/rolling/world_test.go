@@ -64,15 +64,17 @@ type world struct {
 	lab *netns.Lab
 	api *kubeproxy.API
 	dir string
-	log bytes.Buffer
+	// protocols are those of the Services.
+	protocols []netns.Protocol
+	log       bytes.Buffer
 
 	mu   sync.Mutex
 	pods []*pod
 }
 
 // newWorld builds a world with this many pods on each node, and one on node1 that is no endpoint and connects.
-func newWorld(t *testing.T, podsPerNode int) *world {
-	w := &world{T: t, lab: netns.Start(t, netns.Options{PodsPerNode: podsPerNode + 1}), api: kubeproxy.NewAPI(), dir: t.TempDir()}
+func newWorld(t *testing.T, podsPerNode int, protocols ...netns.Protocol) *world {
+	w := &world{T: t, protocols: protocols, lab: netns.Start(t, netns.Options{PodsPerNode: podsPerNode + 1}), api: kubeproxy.NewAPI(), dir: t.TempDir()}
 	for _, node := range w.lab.Nodes() {
 		for _, host := range node.Pods[:podsPerNode] {
 			w.pods = append(w.pods, &pod{Host: host, node: node.Name})
@@ -100,8 +102,8 @@ func newWorld(t *testing.T, podsPerNode int) *world {
 			internal, o.Spec.ExternalTrafficPolicy = corev1.ServiceInternalTrafficPolicyLocal, corev1.ServiceExternalTrafficPolicyLocal
 		}
 		o.Spec.InternalTrafficPolicy = &internal
-		for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
-			o.Spec.Ports = append(o.Spec.Ports, corev1.ServicePort{Name: strings.ToLower(string(protocol)), Protocol: protocol, Port: servicePort, NodePort: s.nodePort})
+		for _, protocol := range protocols {
+			o.Spec.Ports = append(o.Spec.Ports, corev1.ServicePort{Name: strings.ToLower(string(protocol)), Protocol: corev1.Protocol(protocol), Port: servicePort, NodePort: s.nodePort})
 		}
 		w.api.Put(o)
 	}
@@ -117,8 +119,8 @@ func (w *world) publish() {
 		for family, kind := range map[netns.Family]discoveryv1.AddressType{netns.IPv4: discoveryv1.AddressTypeIPv4, netns.IPv6: discoveryv1.AddressTypeIPv6} {
 			slice := &discoveryv1.EndpointSlice{TypeMeta: metav1.TypeMeta{Kind: "EndpointSlice", APIVersion: "discovery.k8s.io/v1"}, AddressType: kind,
 				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: s.name + "-" + strings.ToLower(string(kind)), Labels: map[string]string{discoveryv1.LabelServiceName: s.name}}}
-			for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
-				slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: new(strings.ToLower(string(protocol))), Protocol: &protocol, Port: new(int32(endpointPort))})
+			for _, protocol := range w.protocols {
+				slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: new(strings.ToLower(string(protocol))), Protocol: new(corev1.Protocol(protocol)), Port: new(int32(endpointPort))})
 			}
 			for _, p := range w.pods {
 				if p.phase != absent {
@@ -141,7 +143,7 @@ func (w *world) becomes(p *pod, next phase) {
 // starts lets a pod serve, and be ready.
 func (w *world) starts(p *pod) error {
 	p.servers = nil
-	for _, protocol := range []netns.Protocol{netns.TCP, netns.UDP} {
+	for _, protocol := range w.protocols {
 		server, err := p.Serve(protocol, endpointPort)
 		if err != nil {
 			return err
@@ -222,7 +224,7 @@ func (w *world) probes() (all []netns.Probe) {
 	pods := w.lab.Node1.Pods
 	for _, s := range services {
 		for i, family := range netns.Families() {
-			for _, protocol := range []netns.Protocol{netns.TCP, netns.UDP} {
+			for _, protocol := range w.protocols {
 				all = append(all,
 					netns.Probe{From: pods[len(pods)-1], To: netip.AddrPortFrom(netip.MustParseAddr(s.clusterIPs[i]), servicePort), Protocol: protocol},
 					netns.Probe{From: w.lab.Client, To: netip.AddrPortFrom(w.lab.Node1.Addr(family), uint16(s.nodePort)), Protocol: protocol})
