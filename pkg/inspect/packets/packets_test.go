@@ -157,7 +157,7 @@ func ways() map[string]*way {
 	}
 	chosen := func(id uint32) *way { return toWeb(id).ends(trace.AfterPrerouting) }
 	return map[string]*way{
-		"nftables": chosen(1).leaves("eth0").chain("forward", "filter", rules, "filter-forward", "goto translated", "goto undefined-cluster-ports", "policy accept").ends(trace.AfterPostrouting),
+		"nftables": chosen(1).leaves("eth0").chain("forward", "filter", rules, "filter-forward", "goto translated", "policy accept").ends(trace.AfterPostrouting),
 		"established": from(1, protoTCP, pod, web, "cbr0").chain("prerouting", "filter", rules, "filter-prerouting", "policy accept").
 			translated("", there).ends(trace.AfterPrerouting).leaves("eth0").ends(trace.AfterPostrouting),
 		"iptables-node-port": from(1, protoTCP, client, "172.18.0.11:30080", "eth0").

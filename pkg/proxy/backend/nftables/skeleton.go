@@ -229,7 +229,7 @@ func (w *writer) original(rules func(addr string) []string) (all []string) {
 
 // translated handles packets to an endpoint. Few endpoints are watched. An endpoint may be a cluster IP.
 func (w *writer) translated() chain {
-	return chain{name: chainTranslated, rules: []string{w.watched() + " jump " + chainWatched, "goto " + chainClusterIPs}}
+	return chain{name: chainTranslated, rules: append([]string{w.watched() + " jump " + chainWatched}, w.refuseClusterIPs()...)}
 }
 
 // unanswered checks the source ranges for connections that conntrack knows, but has seen no reply to. Their packets are new
@@ -256,13 +256,19 @@ func (w *writer) stray() string {
 	return "tcp sport < 32768 tcp flags & (fin | syn | rst | ack) == ack " + w.ip + " saddr . " + w.ip + " saddr @" + setHairpins + " drop"
 }
 
-// undefinedPorts rejects packets that still have a cluster IP after DNAT, because the Service does not have the port,
-// and drops those to an address that no Service has. A new connection that is already confirmed is one that began before
+// undefinedPorts refuses packets that still have a cluster IP after DNAT. A new connection that is already confirmed is one that began before
 // these rules: no rule translates its retransmitted SYN. That is dropped, so that the client sends it again after the
 // conntrack reconciler has deleted the entry (docs/decisions/0011).
 func (w *writer) undefinedPorts() []string {
-	clusterIP := w.ip + " daddr @" + setClusterIPs
-	rules := []string{"ct status confirmed " + clusterIP + " drop", clusterIP + " reject"}
+	return append([]string{"ct status confirmed " + w.clusterIP() + " drop"}, w.refuseClusterIPs()...)
+}
+
+func (w *writer) clusterIP() string { return w.ip + " daddr @" + setClusterIPs }
+
+// refuseClusterIPs rejects packets to a cluster IP, because its Service does not have the port, and drops those to an address that no
+// Service has.
+func (w *writer) refuseClusterIPs() []string {
+	rules := []string{w.clusterIP() + " reject"}
 	for _, cidr := range w.node.ServiceCIDRs {
 		if cluster.FamilyOf(cidr.Addr()) == w.family {
 			rules = append(rules, w.ip+" daddr "+cidr.Masked().String()+" drop")
