@@ -31,6 +31,9 @@ type options struct {
 	// their profiles; empty if there are none.
 	starts   int
 	profiles string
+	// rules are rulesets to compare, and nothing else: see compareRules. rounds is the number of rounds for each in each namespace.
+	rules  []string
+	rounds int
 }
 
 func main() {
@@ -50,6 +53,9 @@ func run(args []string) error {
 	}
 	if err := netns.Check("nft"); err != nil {
 		return err
+	}
+	if len(o.rules) > 0 {
+		return o.compareRules(os.Stdout)
 	}
 	for _, program := range o.programs {
 		if _, err := os.Stat(program); err != nil {
@@ -171,6 +177,8 @@ func parse(args []string) (*options, error) {
 	f.DurationVar(&o.peerWithin, "peer-within", 5*time.Minute, "time limit for each -peer, in each mode and with each cluster")
 	f.IntVar(&o.starts, "starts", 0, "measure only starts: this many cold starts and restarts of each program, alternately; -within is the time limit for each mode and cluster then")
 	f.StringVar(&o.profiles, "profiles", "", "the folder for profiles of the starts, which exists; profiled starts take longer")
+	rules := f.String("rules", "", "compare only rulesets, separated by commas: each is a program, a file by nft list ruleset or iptables-save, or \"dnat\", a single rule")
+	f.IntVar(&o.rounds, "rounds", 50, "with -rules, the number of rounds for each ruleset in each namespace, of which there are as many")
 	var given amount
 	f.StringVar(&given.sizes, "sizes", "", "the clusters: Services x endpoints of each, separated by commas (default below)")
 	f.IntVar(&given.changes, "changes", 0, "number of measured changes of each kind (default below)")
@@ -196,6 +204,7 @@ func parse(args []string) (*options, error) {
 	if o.starts < 0 || o.starts == 0 && o.profiles != "" {
 		return nil, errors.New("-starts must be at least 1, and -profiles needs it")
 	}
+	o.rules = list(*rules)
 	o.within = cmp.Or(o.within, within(*quick))
 	o.programs = append([]string{*program}, list(*peer)...)
 	for _, name := range list(*modes) {

@@ -156,7 +156,7 @@ func ways() map[string]*way {
 	}
 	chosen := func(id uint32) *way { return toWeb(id).ends(trace.AfterPrerouting) }
 	return map[string]*way{
-		"nftables": chosen(1).leaves("eth0").chain("forward", "filter", rules, "filter-forward", "jump unserved", "policy accept").ends(trace.AfterPostrouting),
+		"nftables": chosen(1).leaves("eth0").chain("forward", "filter", rules, "filter-forward", "goto translated", "policy accept").ends(trace.AfterPostrouting),
 		"established": from(1, protoTCP, pod, web, "cbr0").chain("prerouting", "filter", rules, "filter-prerouting", "policy accept").
 			translated("", there).ends(trace.AfterPrerouting).leaves("eth0").ends(trace.AfterPostrouting),
 		"iptables-node-port": from(1, protoTCP, client, "172.18.0.11:30080", "eth0").
@@ -169,7 +169,7 @@ func ways() map[string]*way {
 		"node-to-own-pod": from(1, protoTCP, node, web, "").chain("output", "nat", rules, "nat-output", "jump services", "goto pick-2", "accept").
 			translated("", "10.244.1.2:8080").ends(trace.AfterOutput).leaves("cbr0").ends(trace.AfterPostrouting),
 		"no-endpoint": from(1, protoTCP, pod, "10.96.0.21:80", "cbr0").ends(trace.AfterPrerouting).leaves("eth0").
-			chain("forward", "filter", rules, "filter-forward", "jump unserved", "reject"),
+			chain("forward", "filter", rules, "filter-forward", "goto unserved", "reject"),
 		"foreign-rule":   chosen(1).leaves("eth0").chain("forward", "filter", "inet firewalld", "filter_FORWARD", "jump filter_FORWARD_POLICIES", "reject # no pods"),
 		"foreign-policy": chosen(1).leaves("eth0").chain("forward", "filter", "ip filter", "FORWARD", "policy drop"),
 		"vanished":       chosen(1),
@@ -190,7 +190,7 @@ func ways() map[string]*way {
 		"stale": from(1, protoTCP, pod, web, "cbr0").translated("", "10.244.2.99:8080").ends(trace.AfterPrerouting).leaves("eth0").ends(trace.AfterPostrouting),
 		"wrong-port": from(1, protoTCP, pod, "10.96.0.10:81", "cbr0").ends(trace.AfterPrerouting).leaves("eth0").
 			chain("forward", "filter", rules, "filter-forward", "jump undefined-cluster-ports", "reject"),
-		"source-range": from(1, protoTCP, pod, "192.0.2.10:80", "cbr0").chain("prerouting", "nat", rules, "nat-prerouting", "jump source-ranges", "drop"),
+		"source-range": from(1, protoTCP, pod, "192.0.2.10:80", "cbr0").chain("prerouting", "nat", rules, "nat-prerouting", "jump services", "goto guarded-external-1", "jump source-ranges", "drop"),
 		"queued":       toWeb(1).chain("forward", "filter", "inet suricata", "forward", "queue"),
 		"untouched":    from(1, protoTCP, pod, web, "cbr0").ends(trace.AfterPrerouting).leaves("eth0").ends(trace.AfterPostrouting),
 		"ping-no-one":  from(1, 1, "10.244.1.3", "192.0.2.7", "cbr0").ends(trace.AfterPrerouting).leaves("eth0").ends(trace.AfterPostrouting),

@@ -181,6 +181,15 @@ func (g Goto) appendTo(b []byte, _ knftables.Family) []byte {
 	return nf.AppendImmediate(b, nf.Goto, string(g))
 }
 
+// Jump continues in a chain and returns: `jump name`.
+type Jump string
+
+func (j Jump) text(knftables.Family) string { return "jump " + string(j) }
+
+func (j Jump) appendTo(b []byte, _ knftables.Family) []byte {
+	return nf.AppendImmediate(b, nf.Jump, string(j))
+}
+
 // Return continues after the jump that led to the chain: `return`.
 type Return struct{}
 

@@ -21,6 +21,7 @@ func ruleCases() map[string]nft.Rule {
 		"inside":   {nft.Lookup{nft.Concat{nft.SourceAddress}, "pods"}, nft.Goto("target")},
 		"marked":   {nft.Lookup{nft.Concat{nft.SourceAddress}, "pods"}, nft.SetMark(0x4000)},
 		"hairpin":  {nft.Lookup{nft.Concat{nft.SourceAddress, nft.DestinationAddress, nft.Protocol, nft.DestinationPort}, "hairpins"}, nft.Goto("target")},
+		"jump":     {nft.Jump("target")},
 		"goto":     {nft.Goto("target")},
 		"mark":     {nft.SetMark(0x80004000)},
 		"member":   {nft.Lookup{nft.Concat{nft.DestinationAddress, nft.DestinationPort, nft.Constant(0xffffffff), nft.Constant(0)}, "members"}, nft.Goto("target")},

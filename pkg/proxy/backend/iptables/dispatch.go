@@ -35,11 +35,11 @@ type dispatch struct {
 }
 
 func dispatches(can capabilities) [places]dispatch {
-	addrs := &shape{levels: 8, digit: addrDigit, match: (*writer).addrMatch}
+	addrs := &shape{levels: 32 / digitBits, digit: addrDigit, match: (*writer).addrMatch}
 	if can.flat {
 		addrs.levels = 0
 	}
-	ports := &shape{levels: 5, digit: portDigit, match: (*writer).portMatch}
+	ports := &shape{levels: 1 + 16/digitBits, digit: portDigit, match: (*writer).portMatch}
 	return [places]dispatch{
 		natClusterIPs:    {tableNAT, chainServices, prefixCluster + "IPS", addrs},
 		natOthers:        {tableNAT, chainServices, prefixCluster + "XIPS", addrs},
@@ -51,19 +51,24 @@ func dispatches(can capabilities) [places]dispatch {
 	}
 }
 
-// addrDigit returns four bits of an address, the lowest first, because cluster IPs are random or consecutive and differ
+// addrDigit returns bits of an address, the lowest first, because cluster IPs are random or consecutive and differ
 // there.
 func addrDigit(f plan.Frontend, level int) int {
 	bytes := f.Addr.As16()
-	return int(bytes[len(bytes)-1-level/2]>>(4*(level%2))) & (radix - 1)
+	at, shift := inByte(level)
+	return int(bytes[len(bytes)-1-at]>>shift) & (radix - 1)
 }
+
+// inByte returns where the digit of a level of an address is: in which byte from the end, and at which bit.
+func inByte(level int) (at, shift int) { return level * digitBits / 8, level * digitBits % 8 }
 
 // addrMatch matches the last digit of a path in the address.
 func (w *writer) addrMatch(path []int) []ipt.Match {
 	level, digit := len(path)-1, path[len(path)-1]
 	value, mask := make([]byte, 16), make([]byte, 16)
-	at := len(value) - 1 - level/2
-	value[at], mask[at] = byte(digit<<(4*(level%2))), byte((radix-1)<<(4*(level%2)))
+	last, shift := inByte(level)
+	at := len(value) - 1 - last
+	value[at], mask[at] = byte(digit<<shift), byte((radix-1)<<shift)
 	return []ipt.Match{ipt.DestinationBits{Addr: w.addr(value), Mask: w.addr(mask)}}
 }
 
@@ -76,12 +81,12 @@ func (w *writer) addr(bytes []byte) netip.Addr {
 	return addr
 }
 
-// portDigit returns the protocol, then four bits of the port, the highest first, because rules match ranges of ports.
+// portDigit returns the protocol, then bits of the port, the highest first, because rules match ranges of ports.
 func portDigit(f plan.Frontend, level int) int {
 	if level == 0 {
 		return slices.Index(protocols(), f.Protocol) & (radix - 1)
 	}
-	return int(f.Port>>(16-4*level)) & (radix - 1)
+	return int(f.Port>>(16-digitBits*level)) & (radix - 1)
 }
 
 func protocols() []cluster.Protocol {
@@ -96,9 +101,9 @@ func (w *writer) portMatch(path []int) []ipt.Match {
 	}
 	low := 0
 	for i, digit := range path[1:] {
-		low |= digit << (12 - 4*i)
+		low |= digit << (16 - digitBits*(i+1))
 	}
-	size := 1 << (20 - 4*len(path))
+	size := 1 << (16 - digitBits*(len(path)-1))
 	return []ipt.Match{protocol(is), dport(is, uint16(low), uint16(low+size-1))}
 }
 
@@ -108,14 +113,18 @@ func (d *dispatch) chain(path []int) chainName {
 	if len(path) > 0 {
 		name = append(name, '-')
 	}
-	for _, digit := range path {
-		name = fmt.Appendf(name, "%X", digit)
+	for pair := range slices.Chunk(path, 2) { // W to Z is half of a pair
+		if len(pair) == 1 {
+			name = append(name, "WXYZ"[pair[0]])
+			continue
+		}
+		name = fmt.Appendf(name, "%X", pair[0]*radix+pair[1])
 	}
 	return chainName{d.table, string(name)}
 }
 
 // inline reports whether a tree's rules are in the chain that leads to it.
-func (t *tree) inline() bool { return t == nil || t.branches == nil && t.size <= leaf }
+func (t *tree) inline() bool { return t == nil || t.branches == nil && t.size <= flat }
 
 // hasChain reports whether the node at a path has a chain of its own.
 func hasChain(path []int, t *tree) bool { return t != nil && (len(path) > 0 || !t.inline()) }

@@ -223,7 +223,7 @@ func TestPatchSize(t *testing.T) {
 				}
 			}
 			c.Set(services, 3)
-			// A new Service: its chain, and one leaf with at most 64 others.
+			// A new Service: its chain, and one leaf.
 			if rules := sync(t, b, c.Plan()); rules > 1+1+3+1+leaf {
 				t.Errorf("one more Service: %d rules", rules)
 			}

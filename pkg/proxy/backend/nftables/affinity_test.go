@@ -120,13 +120,14 @@ func TestStickyPatchSize(t *testing.T) {
 		change          func()
 		elements, rules int
 	}{
-		// Two verdicts that change, two that remember, three members; chains for cluster IP and load balancer IP.
-		{"affinity on", func() { s(60) }, 2*2 + 2 + 3, 2 + 2 + 2 + 3},
-		{"sources restricted", func() { s(60, "10.0.0.0/8", "fd00::/8") }, 1, 1},
+		// Two verdicts that change, two that remember, three members and their addresses; chains for cluster IP and load balancer IP.
+		{"affinity on", func() { s(60) }, 2*2 + 2 + 3 + 3, 2 + 2 + 2 + 3},
+		// A verdict that changes, and one that checks sources; a chain for both.
+		{"sources restricted", func() { s(60, "10.0.0.0/8", "fd00::/8") }, 2 + 1, 2 + 1},
 		{"other sources", func() { s(60, "10.0.0.0/9", "fd00::/8") }, 2, 1},
-		{"sources open", func() { s(60) }, 1, 0},
+		{"sources open", func() { s(60) }, 2 + 1, 0},
 		{"other timeout", func() { s(90) }, 2*2 + 2*2, 2 + 2 + 2 + 3},
-		{"affinity off", func() { s(0) }, 2*2 + 2 + 3, 2},
+		{"affinity off", func() { s(0) }, 2*2 + 2 + 3 + 3, 2},
 	} {
 		step.change()
 		elements, rules := mustSync(t, b, c.Plan())

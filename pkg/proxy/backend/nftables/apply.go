@@ -102,6 +102,7 @@ func (a *applier) declareAll() *nft.Transaction {
 		tx.Add(&knftables.Counter{Name: localhostCounter(protocol)})
 	}
 	tx.Add(&knftables.Counter{Name: counterFull})
+	a.chain(tx, a.chains.ranges())
 	return tx
 }
 

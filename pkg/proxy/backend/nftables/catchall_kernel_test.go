@@ -34,7 +34,7 @@ func TestKernelCatchAll(t *testing.T) {
 	p := clusters.NewSized(20, 2).Plan()
 	mustSync(t, open(), p)
 	add(mapServices, "* : drop")
-	add(setRejected, "*")
+	add(setUnserved, "*")
 	next := open()
 	mustSync(t, next, p)
 	holds(t, next, p)

@@ -44,7 +44,7 @@ func TestConnections(t *testing.T) {
 		set     string
 		of      plan.Frontend
 		packets uint64
-	}{{mapServices, web, 5}, {mapNodePorts, node, 2}, {setRejected, gone, 3}, {mapEndpoints, web, 5}, {mapNodePortEnds, node, 2}} {
+	}{{mapServices, web, 5}, {mapNodePorts, node, 2}, {setUnserved, gone, 3}, {mapEndpoints, web, 5}, {mapNodePortEnds, node, 2}} {
 		fake.Count(count.set, s.named(count.set).encode(&element{frontend: count.of}, new(buffer)).Key, count.packets, 60)
 	}
 	want := backend.NewConnections()

@@ -25,6 +25,7 @@ const (
 	nodeAddrs addrSet = iota
 	clusterIPs
 	hairpins
+	watched
 	addrSets
 )
 
@@ -43,8 +44,8 @@ type terms struct {
 	comment string
 	// goes is the verdict in the frontend map.
 	goes target
-	// rejected and dropped report which set of frontends without endpoints contains this one.
-	rejected, dropped bool
+	// unserved reports that the frontend has no endpoint, and dropped that its packets are dropped, not rejected.
+	unserved, dropped bool
 	// onLocalhost reports that connections to the node port are rejected on loopback addresses.
 	onLocalhost bool
 }
@@ -149,17 +150,21 @@ type editor struct {
 	lists     *cluster.Editor[target, *sources]
 	sticky    *cluster.Editor[poolID, int]
 	pools     *cluster.Editor[poolID, *members]
+	// watched counts what needs an address in the set of that name.
+	watched   *cluster.Editor[netip.Addr, int]
 	services  int
 	endpoints int
 }
 
 func (c *content) edit() *editor {
 	return &editor{of: c, frontends: c.frontends.Edit(), targets: c.targets.Edit(), lists: c.lists.Edit(),
-		sticky: c.sticky.Edit(), pools: c.pools.Edit(), services: c.services, endpoints: c.endpoints}
+		sticky: c.sticky.Edit(), pools: c.pools.Edit(), watched: c.addrs[watched].Edit(), services: c.services, endpoints: c.endpoints}
 }
 
 func (e *editor) content() content {
-	return content{frontends: e.frontends.Map(), addrs: e.of.addrs, needs: needs{targets: e.targets.Map(), lists: e.lists.Map(),
+	addrs := e.of.addrs
+	addrs[watched] = e.watched.Map()
+	return content{frontends: e.frontends.Map(), addrs: addrs, needs: needs{targets: e.targets.Map(), lists: e.lists.Map(),
 		sticky: e.sticky.Map(), pools: e.pools.Map(), services: e.services, endpoints: e.endpoints}}
 }
 
@@ -214,7 +219,7 @@ func (e *editor) replace(frontend plan.Frontend, before, after *entry) {
 func (e *editor) count(of *entry, n int) {
 	rare := of.getRare()
 	e.endpoints += n * (len(of.slots) + len(rare.local))
-	for _, counts := range []bool{of.goes.kind != none, rare.from.kind != none, of.rejected, of.dropped} {
+	for _, counts := range []bool{of.goes.kind != none, rare.from.kind != none, of.unserved} {
 		if counts {
 			e.services += n
 		}
@@ -228,6 +233,9 @@ func (e *editor) count(of *entry, n int) {
 		count(e.sticky, poolID(rare.remember.id), n)
 	}
 	of.eachPool(func(pool poolID, endpoints []netip.AddrPort) {
+		for _, endpoint := range endpoints {
+			count(e.watched, endpoint.Addr(), n)
+		}
 		// All entries of a pool have the same endpoints, unless the plan includes a change in part; use those of the last one.
 		now := &members{users: n, endpoints: endpoints}
 		if m, ok := e.pools.Get(pool); ok {

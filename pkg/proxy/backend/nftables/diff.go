@@ -209,11 +209,11 @@ func (p *patch) ops() iter.Seq[*op] {
 
 // lookedUp yields those of the ops that fill the sets which sized chains look up; others yields all other ones.
 func (p *patch) lookedUp() iter.Seq[*op] {
-	return func(yield func(*op) bool) { _ = p.walk(yield, 0, phaseGuards, false) }
+	return func(yield func(*op) bool) { _ = p.walk(yield, 0, phaseVerdicts, false) }
 }
 
 func (p *patch) others() iter.Seq[*op] {
-	return func(yield func(*op) bool) { _ = p.walk(yield, phaseGuards, phases, true) }
+	return func(yield func(*op) bool) { _ = p.walk(yield, phaseVerdicts, phases, true) }
 }
 
 // walk yields the operations that fill the sets of the phases from first on, and then, if clearing is set, those that clear

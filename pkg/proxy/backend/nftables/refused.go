@@ -57,6 +57,11 @@ func (p *patch) ports() []plan.Port {
 		for _, t := range slices.Concat(e.goes.needs(), rare.from.needs(), rare.remember.needs()) {
 			needs = needs || chains[t]
 		}
+		e.eachPool(func(_ poolID, endpoints []netip.AddrPort) {
+			for _, endpoint := range endpoints {
+				needs = needs || addrs[endpoint.Addr()]
+			}
+		})
 		if service, ok := planned.Services.Get(route.Service); ok {
 			for _, addr := range slices.Concat(service.ClusterIPs, service.HairpinAddrs()) {
 				needs = needs || addrs[addr]

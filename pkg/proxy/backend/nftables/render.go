@@ -54,6 +54,14 @@ func render(p *plan.Plan, opts Options, last *desired) *desired {
 		}
 		edit.replace(frontend, before, after)
 	}
+	for addr, change := range cluster.Changes(last.from.Hairpins, p.Hairpins) {
+		switch {
+		case !change.Was:
+			count(edit.watched, addr, 1)
+		case !change.Is:
+			count(edit.watched, addr, -1)
+		}
+	}
 	want := &desired{content: edit.content(), schema: last.schema, skeleton: last.skeleton, from: p}
 	want.addrs[clusterIPs], want.addrs[hairpins] = p.ClusterIPs, p.Hairpins
 	if want.skeleton == nil || p.Node != last.from.Node {
@@ -79,7 +87,7 @@ func renderNodeAddrs(node *plan.Node) cluster.Map[netip.Addr, int] {
 func renderRoute(r *plan.Route) *entry {
 	e := &entry{slots: r.Pool.Endpoints}
 	e.comment, e.onLocalhost = nft.CutComment(r.Name), r.RejectOnLocalhost
-	e.rejected, e.dropped = r.Verdict == plan.Reject, r.Verdict == plan.Drop
+	e.unserved, e.dropped = r.Verdict == plan.Reject || r.Verdict == plan.Drop, r.Verdict == plan.Drop
 	t := target{nodePort: r.Frontend.IsNodePort(), n: uint32(len(r.Pool.Endpoints))}
 	switch {
 	case r.ShortCut != nil:
@@ -131,4 +139,5 @@ func (e *entry) guard(r *plan.Route) {
 	}
 	e.editRare().sources = list
 	e.editRare().from = target{kind: from, id: binary.BigEndian.Uint64(text.Sum(nil))}
+	e.goes.guarded = e.goes.kind != none
 }

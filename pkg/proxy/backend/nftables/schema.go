@@ -26,13 +26,14 @@ const (
 	mapSticky        = "sticky-services"
 	mapStickyPorts   = "sticky-nodeports"
 	setSticky        = "sticky-endpoints"
-	setRejected      = "rejected"
-	setRejectedPorts = "rejected-nodeports"
-	setDropped       = "dropped"
-	setDroppedPorts  = "dropped-nodeports"
+	setUnserved      = "unserved"
+	setUnservedPorts = "unserved-nodeports"
+	setDropped       = "unserved-dropped"
+	setDroppedPorts  = "unserved-dropped-nodeports"
 	setClusterIPs    = "cluster-addresses"
 	setNodeAddrs     = "node-addresses"
 	setHairpins      = "hairpins"
+	setWatched       = "watched-endpoints"
 	setOnLocalhost   = "localhost-nodeports"
 )
 
@@ -101,7 +102,7 @@ func newSchema(family cluster.Family, counting backend.Counting) *schema {
 	goes := verdictCells(func(e *entry) target { return e.goes }, func(e *entry) *target { return &e.goes })
 	from := verdictCells(func(e *entry) target { return e.getRare().from }, func(e *entry) *target { return &e.editRare().from })
 	remember := verdictCells(func(e *entry) target { return e.getRare().remember }, func(e *entry) *target { return &e.editRare().remember })
-	rejected := flagCells(func(t *terms) *bool { return &t.rejected }, true)
+	unserved := flagCells(func(t *terms) *bool { return &t.unserved }, true)
 	dropped := flagCells(func(t *terms) *bool { return &t.dropped }, true)
 	onLocalhost := flagCells(func(t *terms) *bool { return &t.onLocalhost }, false)
 	s := &schema{dialect: d, counting: counting, sets: []*set{
@@ -119,11 +120,13 @@ func newSchema(family cluster.Family, counting backend.Counting) *schema {
 		{name: mapSticky, key: frontend, verdict: true, byType: true, phase: phaseVerdicts, cells: remember},
 		{name: mapStickyPorts, key: nodePort, verdict: true, byType: true, phase: phaseVerdicts, cells: remember, nodePort: true},
 		{name: setHairpins, key: []column{frontend[0], frontend[0]}, byType: true, phase: phaseMembers, members: addrMembers{d.family, hairpins}},
-		// Frontends without an endpoint, and those without a local endpoint under policy Local.
-		{name: setRejected, key: frontend, counts: true, phase: phaseVerdicts, cells: rejected},
-		{name: setDropped, key: frontend, counts: true, phase: phaseVerdicts, cells: dropped},
-		{name: setRejectedPorts, key: nodePort, counts: true, phase: phaseVerdicts, cells: rejected, nodePort: true},
-		{name: setDroppedPorts, key: nodePort, counts: true, phase: phaseVerdicts, cells: dropped, nodePort: true},
+		// Endpoints that may be on this node, and those of pools with affinity.
+		{name: setWatched, key: frontend[:1], byType: true, phase: phaseMembers, members: addrMembers{d.family, watched}},
+		// Frontends without an endpoint, and among them those without a local endpoint under policy Local.
+		{name: setDropped, key: frontend, phase: phaseGuards, cells: dropped},
+		{name: setDroppedPorts, key: nodePort, phase: phaseGuards, cells: dropped, nodePort: true},
+		{name: setUnserved, key: frontend, counts: true, phase: phaseVerdicts, cells: unserved},
+		{name: setUnservedPorts, key: nodePort, counts: true, phase: phaseVerdicts, cells: unserved, nodePort: true},
 		{name: setClusterIPs, key: frontend[:1], byType: true, phase: phaseMembers, members: addrMembers{d.family, clusterIPs}},
 		{name: setNodeAddrs, key: frontend[:1], byType: true, phase: phaseMembers, members: addrMembers{d.family, nodeAddrs}},
 		{name: setOnLocalhost, key: nodePort, phase: phaseVerdicts, cells: onLocalhost, nodePort: true},

@@ -29,6 +29,8 @@ const (
 	chainUnserved   = "unserved"
 	chainUnservedNP = "unserved-nodeports"
 	chainClusterIPs = "undefined-cluster-ports"
+	chainTranslated = "translated"
+	chainWatched    = "watched"
 	chainUnanswered = "unanswered"
 	chainSticky     = "sticky"
 	chainStray      = "stray-segments"
@@ -91,7 +93,9 @@ func (w *writer) skeleton() *skeleton {
 	for _, k := range []kind{pick, pickLocal, internal, external, local} { // one of each kind
 		for _, t := range []target{{kind: k, n: 2, m: 2}, {kind: k, n: 2, m: 2, seconds: 1}} {
 			fmt.Fprintln(text, w.chain(t))
-			t.nodePort = true
+			t.guarded = true
+			fmt.Fprintln(text, w.chain(t))
+			t.guarded, t.nodePort = false, true
 			fmt.Fprintln(text, w.chain(t))
 		}
 	}
@@ -105,11 +109,13 @@ func (w *writer) skeleton() *skeleton {
 //
 // Each packet of each connection passes every filter chain of its path, and a chain costs more than its first rules
 // (docs/decisions/0023). So there is one for each of the hooks input, forward and output, which accepts established
-// connections at once, in the hook input after one comparison of the destination; source ranges are checked in nat, which sees only the first packet of a connection.
+// connections at once, in the hook input after one comparison of the destination. A first packet meets few lookups that its Service
+// does not need (docs/decisions/0035): source ranges are checked on the way to an endpoint, and in forward and output a packet that was
+// translated is looked up by its endpoint only.
 func (w *writer) baseChains() []chain {
 	const masquerade = "masquerade fully-random"
-	dnat := []string{"jump " + chainRanges, "jump " + chainServices}
-	mark := fmt.Sprintf("0x%x", w.mark)
+	dnat := []string{"jump " + chainServices}
+	mark, unserved := fmt.Sprintf("0x%x", w.mark), w.frontend()+" @"+w.ref(setUnserved)+" goto "+chainUnserved
 	guard, _ := w.loopback()
 	// Only a forged packet comes from a cluster IP. If the network routes cluster IPs to nodes, the answer would come back.
 	prerouting := append([]string{w.ip + " saddr @" + setClusterIPs + " drop"}, dnat...)
@@ -121,16 +127,16 @@ func (w *writer) baseChains() []chain {
 			// The mark is removed again, so that a packet that passes here twice, for example in a tunnel, is
 			// masqueraded once.
 			"meta mark & " + mark + " == " + mark + " meta mark set meta mark ^ " + mark + " " + masquerade,
-			"ct status dnat " + w.ip + " saddr . " + w.ip + " daddr @" + setHairpins + " " + masquerade,
 		}},
 		// Node ports are rejected in the input hook only. A reject in the output hook makes send(2) of the node's own
 		// UDP sockets fail with EPERM, instead of with ECONNREFUSED for the ICMP error.
 		{"filter-input", knftables.FilterType, knftables.InputHook, knftables.FilterPriority,
-			append(guard, filtered(true, "jump "+chainUnserved, "jump "+chainUnservedNP, onLocalhost)...)},
+			append(guard, filtered(true, "ct status dnat "+w.watched()+" jump "+chainSticky, unserved,
+				w.onNode()+" @"+w.ref(setUnservedPorts)+" goto "+chainUnservedNP, onLocalhost)...)},
 		{"filter-forward", knftables.FilterType, knftables.ForwardHook, knftables.FilterPriority,
-			filtered(true, "jump "+chainUnserved, "jump "+chainClusterIPs)},
+			filtered(true, "ct status dnat goto "+chainTranslated, unserved, "jump "+chainClusterIPs)},
 		{"filter-output", knftables.FilterType, knftables.OutputHook, knftables.FilterPriority,
-			filtered(false, "jump "+chainUnserved, "jump "+chainClusterIPs)},
+			filtered(false, "ct status dnat goto "+chainTranslated, unserved, "jump "+chainClusterIPs)},
 	}
 }
 
@@ -145,7 +151,6 @@ func filtered(received bool, rules ...string) []string {
 		"ct state established,related,untracked accept",
 		invalid,
 		"ct status confirmed jump " + chainUnanswered,
-		"ct status dnat jump " + chainSticky,
 	}, rules...)
 }
 
@@ -168,22 +173,39 @@ func (w *writer) loopback() (leads []string, chains []chain) {
 // sharedChains returns the chains that do not depend on a number of slots.
 func (w *writer) sharedChains() []chain {
 	_, guards := w.loopback()
-	frontend := w.ip + " daddr . meta l4proto . th dport"
-	onNode := w.ip + " daddr @" + setNodeAddrs + " meta l4proto . th dport"
+	frontend := w.frontend()
 	return append([]chain{
-		{name: chainRanges, rules: []string{frontend + " vmap @" + w.ref(mapFirewall)}},
 		{name: chainServices, rules: []string{
 			frontend + " vmap @" + w.ref(mapServices),
-			onNode + " vmap @" + w.ref(mapNodePorts),
+			w.onNode() + " vmap @" + w.ref(mapNodePorts),
 		}},
 		{name: chainUnanswered, rules: w.unanswered()},
 		{name: chainSticky, rules: w.sticky()},
 		{name: chainStray, rules: []string{w.stray()}},
-		{name: chainUnserved, rules: append(w.rejects(frontend+" @"+w.ref(setRejected)), w.drops(frontend+" @"+w.ref(setDropped))...)},
-		{name: chainUnservedNP, rules: append(w.rejects(onNode+" @"+w.ref(setRejectedPorts)), w.drops(onNode+" @"+w.ref(setDroppedPorts))...)},
+		w.ranges(),
+		{name: chainUnserved, rules: slices.Concat([]string{"jump " + chainRanges}, w.drops(frontend+" @"+setDropped), w.rejects(""))},
+		{name: chainUnservedNP, rules: slices.Concat(w.drops("meta l4proto . th dport @"+setDroppedPorts), w.rejects(""))},
+		w.translated(),
+		{name: chainWatched, rules: []string{
+			w.ip + " saddr . " + w.ip + " daddr @" + setHairpins + " " + nft.Rule{nft.SetMark(w.mark)}.Text(w.nftFamily),
+			"goto " + chainSticky,
+		}},
 		{name: chainClusterIPs, rules: w.undefinedPorts()},
 		{name: chainLocalhost, rules: w.rejectOnLocalhost()},
 	}, guards...)
+}
+
+// ranges checks the source ranges of a frontend that has some. Sized chains lead to it, so it is written before them, too.
+func (w *writer) ranges() chain {
+	return chain{name: chainRanges, rules: []string{w.frontend() + " vmap @" + w.ref(mapFirewall)}}
+}
+
+// frontend is the key of a frontend in its sets and maps.
+func (w *writer) frontend() string { return w.ip + " daddr . meta l4proto . th dport" }
+
+// onNode is the key of a node port, of packets to an address on which node ports are served.
+func (w *writer) onNode() string {
+	return w.ip + " daddr @" + setNodeAddrs + " meta l4proto . th dport"
 }
 
 // protocols are the protocols of frontends.
@@ -196,6 +218,11 @@ func (w *writer) original(rules func(addr string) []string) (all []string) {
 		all = append(all, rules("meta l4proto "+strings.ToLower(protocol.String())+" ct original "+w.ip+" daddr")...)
 	}
 	return all
+}
+
+// translated handles packets to an endpoint. Few endpoints are watched. An endpoint may be a cluster IP.
+func (w *writer) translated() chain {
+	return chain{name: chainTranslated, rules: append([]string{w.watched() + " jump " + chainWatched}, w.refuseClusterIPs()...)}
 }
 
 // unanswered checks the source ranges for connections that conntrack knows, but has seen no reply to. Their packets are new
@@ -222,13 +249,19 @@ func (w *writer) stray() string {
 	return "tcp sport < 32768 tcp flags & (fin | syn | rst | ack) == ack " + w.ip + " saddr . " + w.ip + " saddr @" + setHairpins + " drop"
 }
 
-// undefinedPorts rejects packets that still have a cluster IP after DNAT, because the Service does not have the port,
-// and drops those to an address that no Service has. A new connection that is already confirmed is one that began before
+// undefinedPorts refuses packets that still have a cluster IP after DNAT. A new connection that is already confirmed is one that began before
 // these rules: no rule translates its retransmitted SYN. That is dropped, so that the client sends it again after the
 // conntrack reconciler has deleted the entry (docs/decisions/0011).
 func (w *writer) undefinedPorts() []string {
-	clusterIP := w.ip + " daddr @" + setClusterIPs
-	rules := append([]string{"ct status confirmed " + clusterIP + " drop"}, w.rejects(clusterIP)...)
+	return append([]string{"ct status confirmed " + w.clusterIP() + " drop"}, w.refuseClusterIPs()...)
+}
+
+func (w *writer) clusterIP() string { return w.ip + " daddr @" + setClusterIPs }
+
+// refuseClusterIPs rejects packets to a cluster IP, because its Service does not have the port, and drops those to an address that no
+// Service has.
+func (w *writer) refuseClusterIPs() []string {
+	rules := w.rejects(w.clusterIP() + " ")
 	for _, cidr := range w.node.ServiceCIDRs {
 		if cluster.FamilyOf(cidr.Addr()) == w.family {
 			rules = append(rules, w.ip+" daddr "+cidr.Masked().String()+" drop")
@@ -237,12 +270,12 @@ func (w *writer) undefinedPorts() []string {
 	return rules
 }
 
-// rejects returns the rules that reject what matches.
+// rejects returns the rules that reject what matches; what is empty or ends with a space.
 func (w *writer) rejects(what string) []string {
 	if w.node.ResetTCP {
-		return []string{what + " meta l4proto tcp reject with tcp reset", what + " reject"}
+		return []string{what + "meta l4proto tcp reject with tcp reset", what + "reject"}
 	}
-	return []string{what + " reject"}
+	return []string{what + "reject"}
 }
 
 // drops returns the rules that drop what matches, except what can only be a segment of an earlier connection.
@@ -255,6 +288,9 @@ func (w *writer) drops(what string) []string {
 
 // sized renders a chain that is written over netlink.
 func (w *writer) sized(t target) []nft.Rule {
+	if t.guarded {
+		return []nft.Rule{{nft.Jump(chainRanges)}, {nft.Goto(t.unguarded().name())}}
+	}
 	onward := func(k kind, n uint32) nft.Goto { return nft.Goto(t.onward(k, n).name()) }
 	var rules []nft.Rule
 	switch t.kind {
@@ -334,6 +370,9 @@ func (w *writer) chain(t target) chain {
 	}
 	return c
 }
+
+// watched matches packets to the endpoints of the set of that name.
+func (w *writer) watched() string { return w.ip + " daddr @" + setWatched }
 
 // pick picks one of n slots at random and sends the connection to its endpoint.
 func (w *writer) pick(t target) nft.DNAT {

@@ -13,6 +13,8 @@ type target struct {
 	kind kind
 	// nodePort reports that the frontend is a node port, which has its own maps.
 	nodePort bool
+	// guarded reports that source ranges are checked first.
+	guarded bool
 	// n is the number of slots; for a local target, that of the short cut, and m that of the local pool.
 	n, m uint32
 	// seconds is the timeout of session affinity; 0 is none. id then identifies the pool; for a remember target the
@@ -47,10 +49,11 @@ var kindNames = [...]string{none: "", pick: "pick", pickLocal: "pick-local", int
 
 const (
 	nodePortPrefix = "nodeport-"
+	guardedPrefix  = "guarded-"
 	stickyInfix    = "-sticky-"
 )
 
-// name returns the chain's name: nodeport-local-3-2, external-3, pick-3-sticky-10800-0123456789abcdef,
+// name returns the chain's name: nodeport-local-3-2, external-3, guarded-external-3, pick-3-sticky-10800-0123456789abcdef,
 // from-0123456789abcdef, remember-10800-0123456789abcdef.
 func (t target) name() string {
 	name := kindNames[t.kind]
@@ -62,6 +65,9 @@ func (t target) name() string {
 	}
 	if t.nodePort {
 		name = nodePortPrefix + name
+	}
+	if t.guarded {
+		name = guardedPrefix + name
 	}
 	if t.n > 0 {
 		name += "-" + strconv.FormatUint(uint64(t.n), 10)
@@ -78,8 +84,9 @@ func (t target) name() string {
 // parseTarget is the inverse of name.
 func parseTarget(name string) (target, error) {
 	var t target
-	rest, nodePort := strings.CutPrefix(name, nodePortPrefix)
-	t.nodePort = nodePort
+	rest, guarded := strings.CutPrefix(name, guardedPrefix)
+	rest, nodePort := strings.CutPrefix(rest, nodePortPrefix)
+	t.guarded, t.nodePort = guarded, nodePort
 	sized, sticky, _ := strings.Cut(rest, stickyInfix)
 	for k, known := range kindNames { // the longest prefix: pick is also a prefix of pick-local
 		if (sized == known || strings.HasPrefix(sized, known+"-")) && len(known) > len(kindNames[t.kind]) {
@@ -113,11 +120,13 @@ func (t target) Compare(o target) int {
 	if c := cmp.Compare(t.kind, o.kind); c != 0 {
 		return c
 	}
-	if t.nodePort != o.nodePort {
-		if o.nodePort {
+	for _, differs := range [...][2]bool{{t.guarded, o.guarded}, {t.nodePort, o.nodePort}} {
+		switch {
+		case differs[0] && !differs[1]:
+			return 1
+		case differs[1] && !differs[0]:
 			return -1
 		}
-		return 1
 	}
 	return cmp.Or(cmp.Compare(t.n, o.n), cmp.Compare(t.m, o.m), cmp.Compare(t.seconds, o.seconds), cmp.Compare(t.id, o.id))
 }
@@ -147,6 +156,12 @@ func (t target) onward(k kind, n uint32) target {
 	return next
 }
 
+// unguarded returns the target that does not check source ranges.
+func (t target) unguarded() target {
+	t.guarded = false
+	return t
+}
+
 // forgetful returns the target that balances without affinity.
 func (t target) forgetful() target {
 	t.seconds, t.id = 0, 0
@@ -158,6 +173,9 @@ func (t target) first() target { return target{kind: t.kind, nodePort: t.nodePor
 
 // needs returns the target and every chain that it leads to.
 func (t target) needs() []target {
+	if t.guarded {
+		return append(t.unguarded().needs(), t)
+	}
 	switch t.kind {
 	case pick, pickLocal:
 		switch {
