@@ -28,6 +28,10 @@ func planOptions(cfg *config.KubeProxyConfiguration, gates features.Gates) (*pla
 		ServeExternalIPs: gates.AllowServiceExternalIPs,
 
 		KeepTerminatingUDPFlows: gates.KeepTerminatingUDPFlows,
+		Balancing:               plan.Balancing{On: gates.LoadBalancerAlgorithms},
+	}
+	if cfg.PicksBySlots() {
+		options.Balancing.Slots = plan.TableSlots
 	}
 	switch cfg.LoopbackPolicy(gates.KubeProxyNFTablesLocalhostNodePorts) {
 	case config.LoopbackRouted:

@@ -28,6 +28,8 @@ type Options struct {
 	ServeExternalIPs bool
 	// KeepTerminatingUDPFlows lets UDP flows stay with terminating endpoints of the Services that wish it (KEP-5989).
 	KeepTerminatingUDPFlows bool
+	// Balancing is what of the annotations about load balancing is honoured.
+	Balancing Balancing
 }
 
 // Limits bounds the rules of one Service: its last ports are not served if there would be more. The zero value bounds nothing.
