@@ -29,6 +29,9 @@ const TableSlots = 8192
 // slotsPerEndpoint is how many slots an endpoint has on average, at least: more than 819 endpoints have a larger table.
 const slotsPerEndpoint = 10
 
+// maxDraws is how many numbers the tables of a Service may take to fill, 5 to 15 ns each: one for each slot and endpoint.
+const maxDraws = 40_000_000
+
 // slots returns the size of the table for a number of endpoints; 0 if the backend has no slots.
 func (b Balancing) slots(endpoints int) int {
 	size := b.Slots
@@ -112,13 +115,14 @@ func (d *decision) unbalanced() string {
 			why = cmp.Or(why, fmt.Sprintf("EndpointSlice %s/%s: %s", s.Name.Namespace, slice.Name, slice.Ignored))
 		}
 	}
-	d.fits = d.opts.Limits.Elements == 0 || len(s.Ports)*addresses(s)*b.slots(entries(s)) <= d.opts.Limits.Elements/2
+	n := entries(s)
+	d.fits = d.opts.Limits.Elements == 0 || len(s.Ports)*addresses(s)*b.slots(n) <= d.opts.Limits.Elements/2
 	switch d.algorithm = s.Algorithm; {
 	case d.algorithm.Hashes() && b.Slots == 0:
 		why = fmt.Sprintf("this proxy mode cannot balance by %s, only at random", d.algorithm)
 		d.algorithm = cluster.Random
-	case d.algorithm.Hashes() && !d.fits:
-		why = fmt.Sprintf("the Service has too many ports and addresses to be balanced by %s; it is balanced at random", d.algorithm)
+	case d.algorithm.Hashes() && (!d.fits || len(s.Ports)*b.slots(n)*n > maxDraws):
+		why = fmt.Sprintf("the Service has too many ports, addresses or endpoints to be balanced by %s; it is balanced at random", d.algorithm)
 		d.algorithm = cluster.Random
 	}
 	return why
@@ -210,59 +214,31 @@ const (
 
 // table returns the slots from which hashes pick an endpoint, the same on every node. Each slot draws a number for each endpoint, and gets the one
 // with the highest (weighted rendezvous hashing, Thaler and Ravishankar 1998), as long as that is among the best of its endpoint, which may have
-// only so many slots. So almost only the slots of an endpoint that leaves move. Maglev's permutations (Eisenbud et al. 2016) keep shares equal, but move a
-// quarter more (docs/decisions/0035).
+// only so many slots. So almost only the slots of an endpoint that leaves move. Maglev's permutations (Eisenbud et al. 2016) keep shares equal, but
+// move several times as many (docs/decisions/0035).
 func table(p *Pool, size int) []netip.AddrPort {
-	sum, seeds, most := 0, make([]uint64, len(p.Endpoints)), make([]int, len(p.Endpoints))
-	for i, endpoint := range p.Endpoints {
-		sum += p.Weight(i)
-		seeds[i] = identity(endpoint)
-	}
-	for i := range most {
-		share := float64(p.Weight(i)) / float64(sum)
-		most[i] = int(math.Ceil(float64(size) * (share + min(maxTolerance, tolerance*share))))
-	}
-	draw := func(slot, i int) float64 {
-		u := mixed(seeds[i] ^ mixed(uint64(slot)))
-		if p.Spread.Weights == nil {
-			return float64(u)
-		}
-		return -float64(p.Weight(i)) / math.Log((float64(u>>11)+0.5)/(1<<53))
-	}
-	type drawn struct {
-		endpoint int
-		number   float64
-	}
+	d := newDraw(p, size)
 	slots, of := make([]drawn, size), make([][]int, len(p.Endpoints))
+	give := func(slot int) {
+		slots[slot] = d.next(slot, slots[slot])
+		of[slots[slot].endpoint] = append(of[slots[slot].endpoint], slot)
+	}
 	for slot := range slots {
 		slots[slot].number = math.Inf(1)
-	}
-	pick := func(slot int) { // the next endpoint
-		last := slots[slot].number
-		next := drawn{number: -1}
-		for i := range p.Endpoints {
-			if number := draw(slot, i); number < last && number > next.number {
-				next = drawn{i, number}
-			}
-		}
-		slots[slot] = next
-		of[next.endpoint] = append(of[next.endpoint], slot)
-	}
-	for slot := range slots {
-		pick(slot)
+		give(slot)
 	}
 	for full := true; full; {
 		full = false
-		for i := range of {
-			if len(of[i]) <= most[i] {
+		for i, most := range d.most {
+			if len(of[i]) <= most {
 				continue
 			}
 			full = true
 			slices.SortFunc(of[i], func(a, b int) int { return cmp.Compare(slots[b].number, slots[a].number) })
-			rejected := of[i][most[i]:]
-			of[i] = slices.Clone(of[i][:most[i]])
+			rejected := slices.Clone(of[i][most:])
+			of[i] = of[i][:most]
 			for _, slot := range rejected {
-				pick(slot)
+				give(slot)
 			}
 		}
 	}
@@ -271,6 +247,48 @@ func table(p *Pool, size int) []netip.AddrPort {
 		filled[slot] = p.Endpoints[slots[slot].endpoint]
 	}
 	return filled
+}
+
+// draw draws numbers of the endpoints of a pool.
+type draw struct {
+	*Pool
+	seeds []uint64
+	// most is how many slots each endpoint may have.
+	most []int
+}
+
+// drawn is an endpoint, by its index, with the number that a slot has drawn for it.
+type drawn struct {
+	endpoint int
+	number   float64
+}
+
+func newDraw(p *Pool, size int) *draw {
+	d, sum := &draw{Pool: p}, 0
+	for i, endpoint := range p.Endpoints {
+		sum += p.Weight(i)
+		d.seeds = append(d.seeds, identity(endpoint))
+	}
+	for i := range p.Endpoints {
+		share := float64(p.Weight(i)) / float64(sum)
+		d.most = append(d.most, int(math.Ceil(float64(size)*(share+min(maxTolerance, tolerance*share)))))
+	}
+	return d
+}
+
+// next returns the endpoint with the highest number of a slot, of those that are lower than the last one's.
+func (d *draw) next(slot int, last drawn) drawn {
+	next, salt, weights := drawn{number: -1}, mixed(uint64(slot)), d.Spread.Weights
+	for i, seed := range d.seeds {
+		number := float64(mixed(seed^salt)>>11) + 0.5 // of 53 bits, which a float64 holds
+		if weights != nil {
+			number = -float64(weights[i]) / math.Log(number/(1<<53))
+		}
+		if number < last.number && number > next.number {
+			next = drawn{i, number}
+		}
+	}
+	return next
 }
 
 // identity returns a number for an endpoint, the same in every process.
