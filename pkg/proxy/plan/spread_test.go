@@ -117,3 +117,57 @@ func BenchmarkTable(b *testing.B) {
 		})
 	}
 }
+
+// spreadPlan returns the plan of a Service with UDP port 53 and endpoints of the given weights on this node, under policy Local for external addresses.
+func spreadPlan(of *cluster.Service, options *Options, weights ...uint16) (*Plan, *Service) {
+	slice := &cluster.EndpointSlice{Name: "a", Ports: []cluster.EndpointPort{{Protocol: cluster.UDP, Port: 5353}}}
+	for i, weight := range weights {
+		slice.Endpoints = append(slice.Endpoints, cluster.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 244, byte(i >> 8), byte(i)}),
+			Conditions: cluster.Ready | cluster.Local, Weight: cluster.WeightOf(weight)})
+	}
+	of.Name = cluster.ServiceName{Namespace: "default", Name: "dns"}
+	of.ClusterIPs, of.HealthCheckNodePort, of.ExternalPolicy = []netip.Addr{netip.MustParseAddr("10.96.0.10")}, 32000, cluster.PolicyLocal
+	of.Ports, of.Slices = []cluster.ServicePort{{Protocol: cluster.UDP, Port: 53}}, []*cluster.EndpointSlice{slice}
+	services := cluster.Map[cluster.ServiceName, *cluster.Service]{}.Edit()
+	services.Set(of.Name, of)
+	p := Compute(&cluster.Snapshot{Services: services.Map(), Node: &cluster.Node{}}, options, nil)
+	decided, _ := p.Services.Get(of.Name)
+	return p, decided
+}
+
+// TestWeightZeroDrains: an endpoint with weight 0 keeps its UDP flows, and gets no new ones; health checks do not count it.
+func TestWeightZeroDrains(t *testing.T) {
+	_, s := spreadPlan(&cluster.Service{}, &Options{Balancing: Balancing{On: true}}, 0, 10)
+	if n := len(s.Routes[0].Pool.Endpoints); n != 1 || len(s.ServingOn("", cluster.IPv4).Endpoints) != 2 || s.HealthCheck.LocalEndpoints[cluster.IPv4] != 1 {
+		t.Errorf("%d endpoints get new flows, want 1; %d keep theirs, want 2; health check: %s, want 1", n, len(s.ServingOn("", cluster.IPv4).Endpoints), s.HealthCheck)
+	}
+	p, s := spreadPlan(&cluster.Service{}, &Options{Balancing: Balancing{On: true}}, 0, 0)
+	if s.Routes[0].Verdict != Reject || len(p.Problems(s.Name, nil)) != 1 || s.HealthCheck.LocalEndpoints[cluster.IPv4] != 0 {
+		t.Errorf("without any weight: %s, %v, health check %s", s.Routes[0].Verdict, p.Problems(s.Name, nil), s.HealthCheck)
+	}
+}
+
+// TestGateOffIgnoresBalancing: without Balancing.On, neither weights nor algorithms nor invalid values change a plan.
+func TestGateOffIgnoresBalancing(t *testing.T) {
+	p, s := spreadPlan(&cluster.Service{Algorithm: cluster.Maglev, Ignored: "bad"}, &Options{}, 0, 10)
+	if pool := s.Routes[0].Pool; len(pool.Endpoints) != 2 || pool.Spread != nil || len(p.Problems(s.Name, nil)) > 0 {
+		t.Errorf("pool %s, problems %v", pool, p.Problems(s.Name, nil))
+	}
+}
+
+// TestTooManySlots: a Service whose tables would be too many, or take too long to fill, is balanced at random, and says so.
+func TestTooManySlots(t *testing.T) {
+	for name, c := range map[string]struct {
+		limit, endpoints int
+		by               cluster.Algorithm
+	}{
+		"elements": {limit: 10_000, endpoints: 2, by: cluster.Maglev},
+		"draws":    {endpoints: 2000, by: cluster.SourceHash},
+	} {
+		options := &Options{Balancing: Balancing{On: true, Slots: TableSlots}, Limits: Limits{Elements: c.limit}}
+		p, s := spreadPlan(&cluster.Service{Algorithm: c.by}, options, slices.Repeat([]uint16{100}, c.endpoints)...)
+		if pool := s.Routes[0].Pool; pool.Spread != nil || len(pool.Endpoints) != c.endpoints || !Reasons(p.Problems(s.Name, nil))[ProblemBalancing] {
+			t.Errorf("%s: %d endpoints, %v, problems %v", name, len(pool.Endpoints), pool.By(), p.Problems(s.Name, nil))
+		}
+	}
+}
