@@ -32,6 +32,9 @@ const (
 	// nodePortAddresses contains a loopback range.
 	KubeProxyNFTablesLocalhostNodePorts featuregate.Feature = "KubeProxyNFTablesLocalhostNodePorts"
 
+	// LoadBalancerAlgorithms honours the annotations cluster.AnnotationAlgorithm of Services and cluster.AnnotationWeight of EndpointSlices.
+	LoadBalancerAlgorithms featuregate.Feature = "LoadBalancerAlgorithms"
+
 	// ManagedFieldsOptOutClient asks the API server to leave metadata.managedFields out of its answers. It has the name of
 	// KEP-5958 for clients; the server's gate is ManagedFieldsOptOut.
 	ManagedFieldsOptOutClient featuregate.Feature = "ManagedFieldsOptOutClient"
@@ -46,6 +49,7 @@ type Gates struct {
 	DisableNodeKubeProxyVersion         bool
 	KeepTerminatingUDPFlows             bool
 	KubeProxyNFTablesLocalhostNodePorts bool
+	LoadBalancerAlgorithms              bool
 	ManagedFieldsOptOutClient           bool
 	ResetGoneEndpoints                  bool
 
@@ -129,6 +133,7 @@ func read(gate featuregate.FeatureGate) Gates {
 		DisableNodeKubeProxyVersion:         gate.Enabled(DisableNodeKubeProxyVersion),
 		KeepTerminatingUDPFlows:             gate.Enabled(KeepTerminatingUDPFlows),
 		KubeProxyNFTablesLocalhostNodePorts: gate.Enabled(KubeProxyNFTablesLocalhostNodePorts),
+		LoadBalancerAlgorithms:              gate.Enabled(LoadBalancerAlgorithms),
 		ManagedFieldsOptOutClient:           gate.Enabled(ManagedFieldsOptOutClient),
 		ResetGoneEndpoints:                  gate.Enabled(ResetGoneEndpoints),
 		ComponentStatusz:                    gate.Enabled(zpagesfeatures.ComponentStatusz),

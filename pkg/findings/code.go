@@ -39,6 +39,7 @@ const (
 	FamilyNotServed     Code = plan.ProblemFamilyNotServed
 	StatusNotServed     Code = plan.ProblemStatusNotServed
 	TooLarge            Code = plan.ProblemTooLarge
+	Balancing           Code = plan.ProblemBalancing
 	SourceRanges        Code = "SourceRangesOneFamily"
 	NodePortRange       Code = "NodePortOutsideRange"
 	HealthCheckShared   Code = "HealthCheckPortShared"

@@ -130,6 +130,9 @@ func (p Printer) endpoints(s *v1alpha1.Service, port *v1alpha1.Port, rates *Rate
 
 // usedText says under which policies an endpoint is used, and why not under the others.
 func usedText(e *v1alpha1.Endpoint) string {
+	if len(e.LeftOut) == 0 && e.Weight != nil {
+		return fmt.Sprintf("yes, weight %d", *e.Weight)
+	}
 	if len(e.LeftOut) == 0 {
 		return "yes"
 	}

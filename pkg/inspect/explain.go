@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 
@@ -44,7 +45,7 @@ func verdictText(e *v1alpha1.Explanation) string {
 		if e.Hairpin {
 			seen += " (or an address of this node, if it is the source itself)"
 		}
-		return fmt.Sprintf("sent to one of %d endpoints with equal probability, which sees %s as the source", len(e.Endpoints), seen)
+		return fmt.Sprintf("sent to one of %d endpoints %s, which sees %s as the source", len(e.Endpoints), cmp.Or(e.Picked, "with equal probability"), seen)
 	case v1alpha1.VerdictReject:
 		return "rejected: " + e.Reason
 	case v1alpha1.VerdictDrop:

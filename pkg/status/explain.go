@@ -39,6 +39,9 @@ func (s *State) Explain(q Question) (*v1alpha1.Explanation, error) {
 	}
 	if path.Verdict == plan.Balance {
 		out.Endpoints = Texts(path.Pool.Endpoints)
+		if path.Pool.Spread != nil {
+			out.Picked = path.Pool.Picking()
+		}
 		out.Masqueraded = !slices.ContainsFunc(path.Pool.Endpoints, func(e netip.AddrPort) bool { return !path.MasqueradedTo(e) })
 		out.Hairpin = path.Hairpin.IsValid() && !out.Masqueraded
 	}

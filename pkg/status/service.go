@@ -96,6 +96,7 @@ func (s *State) Summary(head Head, counts *backend.Connections) *v1alpha1.Servic
 		ClusterIPs: Texts(of.ClusterIPs), LoadBalancerIPs: Texts(of.LoadBalancerIPs()), ExternalIPs: Texts(of.ExternalIPs()),
 		InternalTrafficPolicy: of.InternalPolicy.String(), ExternalTrafficPolicy: of.ExternalPolicy.String(),
 		SessionAffinitySeconds: int(of.Affinity.Seconds()),
+		Balancing:              balancing(planned),
 		PreservesUDPFlows:      planned.KeepsTerminating,
 		SourceRanges:           Texts(of.SourceRanges()),
 		Endpoints:              head.Endpoints,
@@ -122,6 +123,18 @@ func (s *State) Summary(head Head, counts *backend.Connections) *v1alpha1.Servic
 		}
 	}
 	return out
+}
+
+// balancing describes how connections get one of several endpoints; "" if at random with equal probability.
+func balancing(planned *plan.Service) string {
+	for _, route := range planned.Routes {
+		for _, pool := range []*plan.Pool{route.Pool, route.ShortCut} {
+			if pool != nil && pool.Spread != nil {
+				return pool.Picking()
+			}
+		}
+	}
+	return ""
 }
 
 // portKey identifies a port of a Service.
@@ -233,6 +246,9 @@ func (s *State) addEndpoints(out *v1alpha1.Service, of *cluster.Service, planned
 			Address: listing.Endpoint.String(), Slice: listing.Slice, Location: location(listing.Conditions),
 			Ready: listing.Conditions.Has(cluster.Ready), Serving: listing.Conditions.Has(cluster.Serving),
 			Terminating: listing.Conditions.Has(cluster.Terminating),
+		}
+		if s.Plan.Weighs() && listing.Weight != cluster.DefaultWeight {
+			e.Weight = &listing.Weight
 		}
 		if listing.Endpoint.Port() == 0 {
 			e.Address = listing.Endpoint.Addr().String()

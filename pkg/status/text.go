@@ -109,6 +109,7 @@ func Facts(s *v1alpha1.Service) []Fact {
 	add("Node ports on", slices.ContainsFunc(s.Ports, func(p v1alpha1.Port) bool { return p.NodePort != 0 }), s.NodePortAddresses...)
 	add("Traffic policy", true, "internal "+s.InternalTrafficPolicy, "external "+s.ExternalTrafficPolicy)
 	add("Session affinity", s.SessionAffinitySeconds > 0, fmt.Sprintf("ClientIP, for %s after the last connection", time.Duration(s.SessionAffinitySeconds)*time.Second))
+	add("Balancing", s.Balancing != "", s.Balancing)
 	add("UDP flows", s.PreservesUDPFlows, "stay with an endpoint until it has terminated")
 	var names []string
 	for _, slice := range s.Slices {

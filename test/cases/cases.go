@@ -193,6 +193,16 @@ func Load(dir string) ([]*Case, error) {
 	return all, nil
 }
 
+// For reports whether the packets of a case are for a backend: the option "backend" names the only one.
+func (c *Case) For(backend string) bool {
+	first := c
+	for first.Before != nil {
+		first = first.Before
+	}
+	_, only, found := strings.Cut(first.Part("options"), "backend: ")
+	return !found || strings.TrimSpace(only) == backend
+}
+
 // Manifest returns the case's objects as YAML, in the addresses of its family.
 func (c *Case) Manifest() string { return c.translate(c.Part("objects.yaml")) }
 
@@ -297,7 +307,7 @@ func parseOptions(text string) (options *plan.Options, addresses []netip.Addr, e
 		name, value, _ := strings.Cut(line, ":")
 		value = strings.TrimSpace(value)
 		switch name {
-		case "", "families":
+		case "", "families", "backend":
 		case "nodeAddress":
 			var addr netip.Addr
 			addr, err = netip.ParseAddr(value)
@@ -306,6 +316,9 @@ func parseOptions(text string) (options *plan.Options, addresses []netip.Addr, e
 			o.MasqueradeAll, err = strconv.ParseBool(value)
 		case "singleStack":
 			o.SingleStack, err = strconv.ParseBool(value)
+		case "balancing": // how many slots a table has; 0 if the backend has none
+			o.Balancing.On = true
+			o.Balancing.Slots, err = strconv.Atoi(value)
 		case "serveExternalIPs":
 			o.ServeExternalIPs, err = strconv.ParseBool(value)
 		case "resetGoneEndpoints":

@@ -75,7 +75,7 @@ func (c *Case) Explain(p *plan.Plan, question Packet) Packet {
 	if path.Verdict != plan.Balance {
 		return answer
 	}
-	if path.Route.Affinity != nil {
+	if path.Route.Affinity != nil || path.Pool.By() == cluster.SourceHash {
 		answer.Choice = OneOf
 		if question.Choice == TheSame { // the plan cannot tell; only the kernel tests check this
 			answer.Choice = TheSame

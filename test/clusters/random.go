@@ -32,7 +32,8 @@ func NewRandom(seed uint64, many int) *Random {
 		services: map[int]*cluster.Service{},
 		node:     node(11, 0),
 		opts: &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true},
-			LocalTraffic: plan.LocalTraffic{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}},
+			LocalTraffic: plan.LocalTraffic{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}},
+			Balancing:    plan.Balancing{On: true, Slots: 4}},
 	}
 }
 
@@ -87,6 +88,7 @@ func (r *Random) service(number int) *cluster.Service {
 		},
 		InternalPolicy: cluster.Policy(r.IntN(2)),
 		ExternalPolicy: cluster.Policy(r.IntN(2)),
+		Algorithm:      cluster.Algorithm(max(0, r.IntN(7)-3)), // often random
 		Affinity:       []time.Duration{0, 0, time.Second, 10 * time.Second, 3 * time.Hour}[r.IntN(5)],
 	}
 	for port := range uint16(r.IntN(2) * r.many / 2) { // more ports on one address than fit in a leaf of a tree
@@ -121,14 +123,20 @@ func (r *Random) slice() *cluster.EndpointSlice {
 		{Name: "dns", Protocol: cluster.UDP, Port: 53}, {Name: "http", Protocol: cluster.TCP, Port: 8080},
 		{Name: "p50", Protocol: cluster.UDP, Port: 7}, {Name: "p7", Protocol: cluster.UDP, Port: 7},
 	}}
-	none := r.IntN(6) == 0
+	none, even := r.IntN(6) == 0, r.IntN(3) > 0
+	weight := func() cluster.Weight {
+		if even {
+			return 0
+		}
+		return cluster.WeightOf(uint16(r.IntN(4)))
+	}
 	for i := range 24 {
 		if none || r.IntN(3) > 0 {
 			continue
 		}
 		slice.Endpoints = append(slice.Endpoints,
-			cluster.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 244, byte(i % 2), byte(i)}), Conditions: r.conditions()},
-			cluster.Endpoint{Addr: netip.MustParseAddr(fmt.Sprintf("fd00:10:244::%x", i)), Conditions: r.conditions()})
+			cluster.Endpoint{Addr: netip.AddrFrom4([4]byte{10, 244, byte(i % 2), byte(i)}), Conditions: r.conditions(), Weight: weight()},
+			cluster.Endpoint{Addr: netip.MustParseAddr(fmt.Sprintf("fd00:10:244::%x", i)), Conditions: r.conditions(), Weight: weight()})
 	}
 	return slice
 }

@@ -29,6 +29,10 @@ func PlanOptions(cfg *config.KubeProxyConfiguration, gates features.Gates) (*pla
 
 		KeepTerminatingUDPFlows: gates.KeepTerminatingUDPFlows,
 		ResetGoneEndpoints:      gates.ResetGoneEndpoints,
+		Balancing:               plan.Balancing{On: gates.LoadBalancerAlgorithms},
+	}
+	if cfg.PicksBySlots() {
+		options.Balancing.Slots = plan.TableSlots
 	}
 	switch cfg.LoopbackPolicy(gates.KubeProxyNFTablesLocalhostNodePorts) {
 	case config.LoopbackRouted:

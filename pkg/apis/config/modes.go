@@ -54,6 +54,9 @@ func (c *KubeProxyConfiguration) ServiceLimits() ServiceLimits {
 	return ServiceLimits{Elements: 1_000_000, Endpoints: 200_000, SourceRanges: 10_000}
 }
 
+// PicksBySlots reports whether the mode can pick endpoints by a hash, or by weights in turn: iptables has no such match.
+func (c *KubeProxyConfiguration) PicksBySlots() bool { return c.EffectiveMode() != ProxyModeIPTables }
+
 // PartTime returns how long one part of an expensive change may take in the mode, and so delay other changes. In iptables mode each
 // sync costs much more by itself, because the kernel looks at all rules.
 func (c *KubeProxyConfiguration) PartTime() time.Duration {

@@ -31,6 +31,7 @@ var encodable = []string{
 	"NAT -p udp -m udp --dport 61440:65535 -g KUBE-B",
 	"NAT -p sctp -m sctp --dport 0:4095 -g KUBE-B",
 	"NAT -p tcp -m comment --comment \"a/b:c\" -m statistic --mode random --probability 0.33333333349 -j DNAT --to-destination 10.0.0.1:80",
+	"NAT -p tcp -m statistic --mode nth --every 3 --packet 0 -j DNAT --to-destination 10.0.0.1:80",
 	"NAT -p udp -m statistic --mode random --probability 0.50000000000 -m recent --set --name KUBE-SEP-X --mask 255.255.255.255 --rsource -j DNAT --to-destination 10.0.0.1:80",
 	"NAT -p sctp -m recent --update --seconds 10800 --reap --name KUBE-SEP-X --mask 255.255.255.255 --rsource -j DNAT --to-destination 10.0.0.1:80",
 	"NAT -s 10.0.0.2/32 -m comment --comment \"a/b:c\" -j KUBE-B",

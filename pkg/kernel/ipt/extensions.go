@@ -90,6 +90,23 @@ func (c Chance) encode(e *encoder, not bool) { // struct xt_statistic_info: mode
 	e.matchWith("statistic", 0, info)
 }
 
+// Every matches the first of so many packets that it sees, and each one that follows so many later. The kernel counts anew when the rule is written,
+// in the legacy variant with each change of the table.
+type Every uint32
+
+func (n Every) words() (extension, option, value string) {
+	return "statistic", "--mode", fmt.Sprintf("nth --every %d --packet 0", uint32(n))
+}
+
+func (n Every) encode(e *encoder, not bool) { // struct xt_statistic_info: mode, flags, every, packet and count
+	e.ok = e.ok && !not && n > 0
+	info := e.newBlob(24)
+	binary.NativeEndian.PutUint16(info, 1) // XT_STATISTIC_MODE_NTH
+	info.put32(4, uint32(n)-1)
+	info.put32(12, uint32(n)-1) // so that the next packet is the first
+	e.matchWith("statistic", 0, info)
+}
+
 // Recent matches clients in a list that have connected within a time, in seconds, and updates the list. If the time is 0 it matches
 // every client, and adds it to the list. Whole is a mask of all bits of an address.
 type Recent struct {

@@ -144,6 +144,12 @@ func (p *lineReader) extension(module string, protocol Protocol) Match {
 		p.ok = p.ok && !strings.ContainsAny(text, `"\`)
 		return Comment(text)
 	case "statistic --mode":
+		if p.skip("nth") {
+			p.expect("--every")
+			n := Every(p.number(p.next(), 10, 32))
+			p.expect("--packet", "0")
+			return n
+		}
 		p.expect("random", "--probability")
 		chance, err := strconv.ParseFloat(p.next(), 64)
 		p.ok = p.ok && err == nil && chance >= 0 && chance <= 1

@@ -44,11 +44,28 @@ const (
 	Protocol                                      // meta l4proto
 	DestinationPort                               // th dport
 	randomNumber                                  // numgen random mod n
+	nextNumber                                    // numgen inc mod n
+	sourceHash                                    // jhash ip saddr mod n
+	flowHash                                      // jhash ip saddr . th sport mod n
+	sourcePort                                    // th sport, of which hashes are made
 	constant                                      // numgen random mod 1 offset n
 )
 
 // RandomNumber is a random number from 0 to n-1 for each packet, evenly distributed (`numgen random mod n`).
 func RandomNumber(n uint32) Operand { return randomNumber | Operand(n) }
+
+// NextNumber counts the packets that meet the rule, modulo n (`numgen inc mod n`).
+func NextNumber(n uint32) Operand { return nextNumber | Operand(n) }
+
+// SourceHash is a number from 0 to n-1 that depends on the packet's source address (`jhash ip saddr mod n seed ...`), FlowHash one that depends
+// on the source port, too. On machines of the same byte order they are the same.
+func SourceHash(n uint32) Operand { return sourceHash | Operand(n) }
+
+// FlowHash is described with [SourceHash].
+func FlowHash(n uint32) Operand { return flowHash | Operand(n) }
+
+// hashSeed is an arbitrary number, which must never change: nodes with another one would make other choices.
+const hashSeed = 0x6b756265
 
 // Constant is n for every packet. nft 1.0.6 has no constants in keys, so it is written as a random choice of one number:
 // `numgen random mod 1 offset n`. Its field in the key is an integer in the byte order of the host.
@@ -72,6 +89,12 @@ func (c Concat) text(family knftables.Family) string {
 			parts = append(parts, "th dport")
 		case randomNumber:
 			parts = append(parts, fmt.Sprintf("numgen random mod %d", n))
+		case nextNumber:
+			parts = append(parts, fmt.Sprintf("numgen inc mod %d", n))
+		case sourceHash:
+			parts = append(parts, fmt.Sprintf("jhash %s saddr mod %d seed 0x%x", ip, n, hashSeed))
+		case flowHash:
+			parts = append(parts, fmt.Sprintf("jhash %s saddr . th sport mod %d seed 0x%x", ip, n, hashSeed))
 		case constant:
 			part := "numgen random mod 1"
 			if n != 0 {
@@ -88,6 +111,7 @@ func (c Concat) appendTo(b []byte, family knftables.Family) []byte { return c.ap
 
 // appendAt loads the operands into registers from an offset on.
 func (c Concat) appendAt(b []byte, family knftables.Family, at int) []byte {
+	free := at + c.width(family) + 16 // as nft does for dnat, what a hash is of comes behind 16 bytes more
 	for _, o := range c {
 		switch kind, n := o&^0xffffffff, uint32(o); kind {
 		case SourceAddress:
@@ -99,9 +123,17 @@ func (c Concat) appendAt(b []byte, family knftables.Family, at int) []byte {
 		case DestinationPort:
 			b = nf.AppendPayload(b, register(at), unix.NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2)
 		case randomNumber:
-			b = appendNumber(b, at, n, 0)
+			b = appendNumber(b, at, unix.NFT_NG_RANDOM, n, 0)
+		case nextNumber:
+			b = appendNumber(b, at, unix.NFT_NG_INCREMENTAL, n, 0)
+		case sourceHash:
+			b = appendHash(b, at, free, n, Concat{SourceAddress}, family)
+		case flowHash:
+			b = appendHash(b, at, free, n, Concat{SourceAddress, sourcePort}, family)
+		case sourcePort:
+			b = nf.AppendPayload(b, register(at), unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2)
 		case constant:
-			b = appendNumber(b, at, 1, n)
+			b = appendNumber(b, at, unix.NFT_NG_RANDOM, 1, n)
 		}
 		at += o.width(family)
 	}
@@ -124,10 +156,18 @@ func (o Operand) width(family knftables.Family) int {
 	return 4
 }
 
-// appendNumber loads a random number from offset to offset+n-1 into the register at an offset.
-func appendNumber(b []byte, at int, n, offset uint32) []byte {
+// appendNumber loads a number from offset to offset+n-1, random or the next one, into the register at an offset.
+func appendNumber(b []byte, at int, kind, n, offset uint32) []byte {
 	return nf.AppendExpr(b, "numgen", nf.Numbers{
-		{unix.NFTA_NG_DREG, register(at)}, {unix.NFTA_NG_MODULUS, n}, {unix.NFTA_NG_TYPE, unix.NFT_NG_RANDOM}, {unix.NFTA_NG_OFFSET, offset},
+		{unix.NFTA_NG_DREG, register(at)}, {unix.NFTA_NG_MODULUS, n}, {unix.NFTA_NG_TYPE, kind}, {unix.NFTA_NG_OFFSET, offset},
+	})
+}
+
+// appendHash loads a hash from 0 to n-1 into the register at an offset. What it is of is loaded into those from another offset on.
+func appendHash(b []byte, at, from int, n uint32, of Concat, family knftables.Family) []byte {
+	return nf.AppendExpr(of.appendAt(b, family, from), "hash", nf.Numbers{
+		{unix.NFTA_HASH_SREG, register(from)}, {unix.NFTA_HASH_DREG, register(at)}, {unix.NFTA_HASH_LEN, uint32(of.width(family))},
+		{unix.NFTA_HASH_MODULUS, n}, {unix.NFTA_HASH_SEED, hashSeed}, {unix.NFTA_HASH_OFFSET, 0}, {unix.NFTA_HASH_TYPE, unix.NFT_HASH_JENKINS},
 	})
 }
 

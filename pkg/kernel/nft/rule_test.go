@@ -17,6 +17,10 @@ import (
 func ruleCases() map[string]nft.Rule {
 	return map[string]nft.Rule{
 		"pick":     {nft.DNAT{nft.Concat{nft.DestinationAddress, nft.Protocol, nft.DestinationPort, nft.RandomNumber(17)}, "endpoints"}},
+		"next":     {nft.DNAT{nft.Concat{nft.DestinationAddress, nft.Protocol, nft.DestinationPort, nft.NextNumber(17)}, "endpoints"}},
+		"source":   {nft.DNAT{nft.Concat{nft.DestinationAddress, nft.Protocol, nft.DestinationPort, nft.SourceHash(8192)}, "endpoints"}},
+		"flow":     {nft.DNAT{nft.Concat{nft.DestinationAddress, nft.Protocol, nft.DestinationPort, nft.FlowHash(8192)}, "endpoints"}},
+		"npflow":   {nft.DNAT{nft.Concat{nft.Protocol, nft.DestinationPort, nft.FlowHash(8192)}, "ports"}},
 		"sticky":   {nft.DNAT{nft.Concat{nft.SourceAddress, nft.DestinationAddress, nft.Protocol, nft.DestinationPort}, "affinity"}},
 		"inside":   {nft.Lookup{nft.Concat{nft.SourceAddress}, "pods"}, nft.Goto("target")},
 		"marked":   {nft.Lookup{nft.Concat{nft.SourceAddress}, "pods"}, nft.SetMark(0x4000)},
@@ -55,6 +59,7 @@ func ruleWorld(family knftables.Family) func(tx *nft.Transaction) {
 	return func(tx *nft.Transaction) {
 		tx.Add(&knftables.Table{})
 		tx.Add(&knftables.Map{Name: "endpoints", TypeOf: strings.ReplaceAll(endpointsType, "ip", ip)})
+		tx.Add(&knftables.Map{Name: "ports", TypeOf: "meta l4proto . th dport . numgen random mod 2 : " + ip + " daddr . th dport"})
 		tx.Add(&knftables.Map{Name: "affinity", TypeOf: ip + " saddr . " + ip + " daddr . meta l4proto . th dport : " + ip + " daddr . th dport"})
 		tx.Add(&knftables.Set{Name: "pods", TypeOf: ip + " saddr", Flags: []knftables.SetFlag{knftables.IntervalFlag}})
 		tx.Add(&knftables.Set{Name: "hairpins", TypeOf: ip + " saddr . " + ip + " daddr . meta l4proto . th dport"})

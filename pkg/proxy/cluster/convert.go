@@ -53,6 +53,7 @@ func (c *converter) service(object *corev1.Service) (*Service, []*Problem) {
 	if created := object.CreationTimestamp; !created.IsZero() {
 		s.Created = created.UnixMicro()
 	}
+	s.Algorithm, s.Ignored = balancing(object.Annotations)
 	clusterIPs := spec.ClusterIPs
 	if len(clusterIPs) == 0 {
 		clusterIPs = []string{spec.ClusterIP}
@@ -164,6 +165,8 @@ func owner(object *discoveryv1.EndpointSlice) (name ServiceName, ok bool, found 
 func (c *converter) slice(object *discoveryv1.EndpointSlice) (*EndpointSlice, []*Problem) {
 	var p parser
 	s := &EndpointSlice{Name: object.Name, Triggered: p.triggered(object)}
+	weights, ignored := readWeights(object.Annotations)
+	s.Ignored = ignored
 	for i := range object.Ports {
 		port := &object.Ports[i]
 		at := path{list: "ports", index: i}
@@ -190,7 +193,7 @@ func (c *converter) slice(object *discoveryv1.EndpointSlice) (*EndpointSlice, []
 			p.add(path{list: "endpoints", index: i, name: "addresses[0]"}, "%w", err)
 			continue
 		}
-		s.Endpoints = append(s.Endpoints, Endpoint{Addr: addr, Conditions: c.conditions(endpoint), Zones: zoneHints(endpoint)})
+		s.Endpoints = append(s.Endpoints, Endpoint{Addr: addr, Conditions: c.conditions(endpoint), Weight: weights.weight(addr), Zones: zoneHints(endpoint)})
 	}
 	return s, p.all()
 }

@@ -12,6 +12,7 @@ func (s *Service) SameSpec(o *Service) bool {
 		slices.Equal(s.Ports, o.Ports) &&
 		s.InternalPolicy == o.InternalPolicy && s.ExternalPolicy == o.ExternalPolicy &&
 		s.PreserveUDP == o.PreserveUDP && s.Affinity == o.Affinity &&
+		s.Algorithm == o.Algorithm && s.Ignored == o.Ignored &&
 		slices.Equal(s.SourceRanges(), o.SourceRanges()) &&
 		s.HealthCheckNodePort == o.HealthCheckNodePort
 }
@@ -23,7 +24,7 @@ func (s *Service) equal(o *Service) bool {
 
 // equal compares two versions of a slice. Triggered is ignored: a slice with the same endpoints is not a change.
 func (s *EndpointSlice) equal(o *EndpointSlice) bool {
-	return s.Name == o.Name && slices.Equal(s.Ports, o.Ports) && slices.Equal(s.Endpoints, o.Endpoints)
+	return s.Name == o.Name && s.Ignored == o.Ignored && slices.Equal(s.Ports, o.Ports) && slices.Equal(s.Endpoints, o.Endpoints)
 }
 
 func (n *Node) equal(o *Node) bool {

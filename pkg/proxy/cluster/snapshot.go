@@ -56,6 +56,9 @@ type Service struct {
 	InternalPolicy, ExternalPolicy Policy
 	// PreserveUDP is the wish that UDP flows stay with an endpoint while it terminates (AnnotationUDPConnectionHandling).
 	PreserveUDP bool
+	// Algorithm is how the Service wishes connections to be balanced. Ignored says why that cannot be read; "" if it can.
+	Algorithm Algorithm
+	Ignored   string
 	// HealthCheckNodePort is where load balancers check whether this node has local endpoints; 0 if they do not.
 	HealthCheckNodePort uint16
 	// Affinity is how long a client keeps its endpoint after its last connection; 0 disables affinity.
@@ -118,6 +121,8 @@ type EndpointSlice struct {
 	// Triggered is the time of the pod change that led to this version of the slice, in microseconds since 1970, from the
 	// annotation endpoints.kubernetes.io/last-change-trigger-time; 0 without one.
 	Triggered int64
+	// Ignored says why the weights of the endpoints cannot be read; "" if they can.
+	Ignored string
 }
 
 // PortOf returns the slice's port for a Service's port: ports belong together by name and protocol.
@@ -147,6 +152,8 @@ type Endpoint struct {
 	Addr netip.Addr
 	// Conditions are the endpoint's state and location.
 	Conditions Conditions
+	// Weight is how many connections the endpoint gets, in proportion to those of others; 0 is no new ones.
+	Weight Weight
 	// Zones are the zones that may use this endpoint (hints.forZones); the zero value without such a hint.
 	Zones Zones
 }

@@ -120,10 +120,10 @@ func (l *listener) forward(client net.Conn) {
 	_ = server.Close()
 }
 
-// pick returns a random endpoint, or the one of the previous connections with session affinity.
+// pick returns a random endpoint, by the weights, or the one of the previous connections with session affinity.
 func (l *listener) pick(route *plan.Route, now time.Time) netip.AddrPort {
-	endpoints := route.Pool.Endpoints
-	chosen := endpoints[rand.IntN(len(endpoints))]
+	endpoints, slots := route.Pool.Endpoints, route.Pool.Slots()
+	chosen := slots[rand.IntN(len(slots))]
 	if route.Affinity == nil {
 		return chosen
 	}

@@ -111,7 +111,7 @@ func (p *Plan) Explain(packet Packet) Path {
 		path.Loop = true
 		return path.ended(Reject, "endpoints", "the endpoint is a cluster IP, and packets to it would come back to the node")
 	}
-	path.decided("endpoints", "%s", path.Pool.oneOf())
+	path.decided("endpoints", "%s", path.Pool.oneOf()+path.Pool.how())
 	if route.Affinity != nil {
 		path.decided("affinity", "a client that has connected within %s gets the same endpoint again", route.Affinity.Timeout)
 	}
@@ -140,6 +140,33 @@ func (p *Pool) oneOf() string {
 	}
 	if len(p.Endpoints) > 1 {
 		text = "one of " + text
+	}
+	return text
+}
+
+// how describes how one of several endpoints is picked; "" if at random, all with the same probability.
+func (p *Pool) how() string {
+	if p.Spread == nil {
+		return ""
+	}
+	text := ", " + p.Picking()
+	if p.Spread.Weights != nil {
+		text += fmt.Sprintf(" (weights %s)", firstOf(strings.Fields(strings.Trim(fmt.Sprint(p.Spread.Weights), "[]"))))
+	}
+	return text
+}
+
+// Picking describes how one of several endpoints is picked.
+func (p *Pool) Picking() string {
+	text := [...]string{
+		cluster.Random: "at random", cluster.RoundRobin: "one after the other",
+		cluster.SourceHash: "always the same for a source address", cluster.Maglev: "always the same for a source address and port, on every node",
+	}[p.By()]
+	switch {
+	case p.Spread == nil:
+		return "with equal probability"
+	case p.Spread.Weights != nil:
+		return text + ", in proportion to their weights"
 	}
 	return text
 }

@@ -10,7 +10,7 @@ import (
 type HealthCheck struct {
 	// Port is the TCP port of this node that answers.
 	Port uint16
-	// LocalEndpoints is the number of distinct addresses of ready endpoints on this node, for each family of the Service that
+	// LocalEndpoints is the number of distinct addresses of ready endpoints on this node whose weight is not 0, for each family of the Service that
 	// is served. They are separate because a load balancer checks the family whose traffic it sends.
 	LocalEndpoints map[cluster.Family]int
 }
@@ -45,23 +45,23 @@ func (d *decision) healthCheck() *HealthCheck {
 	h := &HealthCheck{Port: s.HealthCheckNodePort, LocalEndpoints: map[cluster.Family]int{}}
 	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
 		if s.InFamily(family) && d.opts.Serves(d.node, family) {
-			h.LocalEndpoints[family] = readyLocalAddrs(s, family)
+			h.LocalEndpoints[family] = d.readyLocalAddrs(family)
 		}
 	}
 	return h
 }
 
-// readyLocalAddrs counts the distinct addresses of a Service's ready endpoints on this node. A pod without any of the Service's
+// readyLocalAddrs counts the distinct addresses of the Service's ready endpoints on this node that take new connections. A pod without any of the Service's
 // named ports is in a slice without ports, and gets no traffic.
-func readyLocalAddrs(s *cluster.Service, family cluster.Family) int {
+func (d *decision) readyLocalAddrs(family cluster.Family) int {
 	var addrs []netip.Addr
-	for _, slice := range s.Slices {
+	for _, slice := range d.service.Slices {
 		if len(slice.Ports) == 0 {
 			continue
 		}
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
-			if e.Conditions.Has(cluster.Ready|cluster.Local) && cluster.FamilyOf(e.Addr) == family {
+			if e.Conditions.Has(cluster.Ready|cluster.Local) && cluster.FamilyOf(e.Addr) == family && d.opts.weight(e) > 0 {
 				addrs = append(addrs, e.Addr)
 			}
 		}

@@ -37,11 +37,7 @@ func bound(s *cluster.Service) int {
 	if s == nil {
 		return 0
 	}
-	endpoints := 0
-	for _, slice := range s.Slices {
-		endpoints += len(slice.Endpoints)
-	}
-	return len(s.Ports) * (len(s.Slices) + addresses(s)*(1+endpoints+len(s.SourceRanges())))
+	return len(s.Ports) * (len(s.Slices) + addresses(s)*(1+entries(s)+len(s.SourceRanges())))
 }
 
 // addresses returns how many frontends a port of the Service has at most.

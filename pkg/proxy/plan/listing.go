@@ -16,6 +16,8 @@ type Listing struct {
 	// Endpoint has port 0 if the slice does not have the Service's port.
 	Endpoint   netip.AddrPort
 	Conditions cluster.Conditions
+	// Weight is the endpoint's; 1 if weights are not honoured.
+	Weight int
 	// Fates says under each policy whether connections are sent to the endpoint; the index is a cluster.Policy.
 	Fates [2]Fate
 }
@@ -43,10 +45,12 @@ const (
 	OtherNode
 	// OtherZone: every ready endpoint has a hint for zones, and this one has none for this node's zone.
 	OtherZone
+	// NoWeight: the endpoint's weight is 0.
+	NoWeight
 )
 
 func (f Fate) String() string {
-	return [...]string{"Used", "NoSuchPort", "WrongFamily", "NotReady", "Duplicate", "NotLocal", "Terminating", "OtherNode", "OtherZone"}[f]
+	return [...]string{"Used", "NoSuchPort", "WrongFamily", "NotReady", "Duplicate", "NotLocal", "Terminating", "OtherNode", "OtherZone", "NoWeight"}[f]
 }
 
 // Why describes the fate in words.
@@ -61,6 +65,7 @@ func (f Fate) Why() string {
 		"terminating, and other endpoints are ready",
 		"hinted for other nodes",
 		"hinted for other zones",
+		"its weight is 0: it takes no new connections",
 	}[f]
 }
 
@@ -89,7 +94,7 @@ func (p *Plan) portListings(s *cluster.Service, index int) iter.Seq[Listing] {
 	choices := map[cluster.Family]*choice{}
 	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
 		if p.options.Serves(p.snapshot.Node, family) && s.InFamily(family) {
-			choices[family] = newChoice(candidates(s, port, family), p.snapshot.Node.Zone)
+			choices[family] = newChoice(p.options.candidates(s, port, family), p.snapshot.Node.Zone)
 		}
 	}
 	return func(yield func(Listing) bool) {
@@ -97,9 +102,9 @@ func (p *Plan) portListings(s *cluster.Service, index int) iter.Seq[Listing] {
 			target, _ := slice.PortOf(port)
 			for i := range slice.Endpoints {
 				e := &slice.Endpoints[i]
-				listing := Listing{Slice: slice.Name, Port: index, Conditions: e.Conditions, Endpoint: netip.AddrPortFrom(e.Addr, target.Port)}
+				listing := Listing{Slice: slice.Name, Port: index, Conditions: e.Conditions, Weight: p.options.weight(e), Endpoint: netip.AddrPortFrom(e.Addr, target.Port)}
 				for policy := range listing.Fates {
-					listing.Fates[policy] = choices[cluster.FamilyOf(e.Addr)].fate(&candidate{listing.Endpoint, e}, cluster.Policy(policy))
+					listing.Fates[policy] = choices[cluster.FamilyOf(e.Addr)].fate(&candidate{listing.Endpoint, e, p.options.weight(e)}, cluster.Policy(policy))
 				}
 				if !yield(listing) {
 					return
@@ -135,6 +140,8 @@ func (c *choice) fate(e *candidate, policy cluster.Policy) Fate {
 		return Used
 	case e.rank() <= unusable:
 		return NotReady
+	case e.weight == 0:
+		return NoWeight
 	case policy == cluster.PolicyLocal && !e.Conditions.Has(cluster.Local):
 		return NotLocal
 	case !e.Conditions.Has(cluster.Ready):

@@ -30,6 +30,8 @@ type Options struct {
 	KeepTerminatingUDPFlows bool
 	// ResetGoneEndpoints resets TCP connections to endpoints that no EndpointSlice lists any more: see Node.ResetTCP.
 	ResetGoneEndpoints bool
+	// Balancing is what of the annotations about load balancing is honoured.
+	Balancing Balancing
 }
 
 // Limits bounds the rules of one Service: its last ports are not served if there would be more. The zero value bounds nothing.

@@ -88,6 +88,7 @@ type Service struct {
 type rareLists struct {
 	hairpinAddrs []netip.Addr
 	serving      []Serving
+	unbalanced   string
 }
 
 // HairpinAddrs returns the addresses of usable endpoints that are on this node, or may be: their slice names no node, or this node's
@@ -98,6 +99,14 @@ func (s *Service) HairpinAddrs() []netip.Addr {
 		return nil
 	}
 	return s.rare.hairpinAddrs
+}
+
+// Unbalanced returns why connections are not balanced as the annotations of the Service and its slices say; "" if they are, or if there are none.
+func (s *Service) Unbalanced() string {
+	if s.rare == nil {
+		return ""
+	}
+	return s.rare.unbalanced
 }
 
 // Serving returns the endpoints of existing flows, for each UDP port in each family of the Service, sorted by port and family.
@@ -256,6 +265,8 @@ type Pool struct {
 	// Endpoints are distinct and sorted.
 	Endpoints []netip.AddrPort
 	Reason    Reason
+	// Spread is how connections are spread over the endpoints; nil if each is picked at random with the same probability, as nearly always.
+	Spread *Spread
 }
 
 // endpoints returns the endpoints of a pool, which may be nil.
@@ -276,7 +287,7 @@ func (p *Pool) equal(o *Pool) bool {
 	if p == nil || o == nil {
 		return p == o
 	}
-	return p.Reason == o.Reason && slices.Equal(p.Endpoints, o.Endpoints)
+	return p.Reason == o.Reason && slices.Equal(p.Endpoints, o.Endpoints) && p.Spread.equal(o.Spread)
 }
 
 // Masquerade selects the connections that get the node's address as their source.

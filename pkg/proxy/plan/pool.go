@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -47,6 +48,8 @@ func (r Reason) String() string {
 type candidate struct {
 	addr netip.AddrPort
 	*cluster.Endpoint
+	// weight is 0 if it takes no new connections.
+	weight int
 }
 
 // unusable is the highest rank of an endpoint that no pool contains.
@@ -72,10 +75,10 @@ func (c *candidate) rank() int {
 }
 
 // candidates returns the endpoints of one family that serve a port, sorted and without duplicates. If an address is
-// listed several times the entry with the highest rank is used: a pod's address may also be listed for a deleted pod
+// listed several times the entry with the highest rank is used, and among equals the one with the smallest weight: a pod's address may also be listed for a deleted pod
 // that had it before. The Service's own cluster IP is none: a packet that is sent to it once more is not translated, so that no rule of
 // iptables would stop it where the network returns it.
-func candidates(s *cluster.Service, port *cluster.ServicePort, family cluster.Family) []candidate {
+func (o *Options) candidates(s *cluster.Service, port *cluster.ServicePort, family cluster.Family) []candidate {
 	var all []candidate
 	for _, slice := range s.Slices {
 		target, ok := slice.PortOf(port)
@@ -86,7 +89,7 @@ func candidates(s *cluster.Service, port *cluster.ServicePort, family cluster.Fa
 		for i := range slice.Endpoints {
 			endpoint := &slice.Endpoints[i]
 			if cluster.FamilyOf(endpoint.Addr) == family && !slices.Contains(s.ClusterIPs, endpoint.Addr) {
-				all = append(all, candidate{netip.AddrPortFrom(endpoint.Addr, target.Port), endpoint})
+				all = append(all, candidate{netip.AddrPortFrom(endpoint.Addr, target.Port), endpoint, o.weight(endpoint)})
 			}
 		}
 	}
@@ -94,9 +97,17 @@ func candidates(s *cluster.Service, port *cluster.ServicePort, family cluster.Fa
 		if c := a.addr.Compare(b.addr); c != 0 {
 			return c
 		}
-		return b.rank() - a.rank()
+		return cmp.Or(b.rank()-a.rank(), a.weight-b.weight)
 	})
 	return slices.CompactFunc(all, func(a, b candidate) bool { return a.addr == b.addr })
+}
+
+// weight returns the weight of an endpoint.
+func (o *Options) weight(e *cluster.Endpoint) int {
+	if !o.Balancing.On {
+		return 1
+	}
+	return e.Weight.Value()
 }
 
 // test is a condition on a candidate.
@@ -128,7 +139,7 @@ func clusterPool(all []candidate, zone string) *Pool {
 // localPool chooses from the endpoints on this node and ignores hints.
 func localPool(all []candidate) *Pool {
 	none := NoEndpoints
-	if slices.ContainsFunc(all, func(c candidate) bool { return c.rank() > unusable }) {
+	if slices.ContainsFunc(all, func(c candidate) bool { return c.rank() > unusable && c.weight > 0 }) {
 		none = NoLocalEndpoints
 	}
 	return choose(all, none,
@@ -142,8 +153,13 @@ func choose(all []candidate, none Reason, rules ...poolRule) *Pool {
 		if r.given != nil && !everyReady(all, r.given) {
 			continue
 		}
-		if endpoints := addrsOf(all, r.takes); len(endpoints) > 0 {
-			return &Pool{Endpoints: endpoints, Reason: r.reason}
+		takes := func(c *candidate) bool { return c.weight > 0 && r.takes(c) }
+		if endpoints := addrsOf(all, takes); len(endpoints) > 0 {
+			pool := &Pool{Endpoints: endpoints, Reason: r.reason}
+			if weights := weightsOf(all, takes); weights != nil {
+				pool.Spread = &Spread{Weights: weights}
+			}
+			return pool
 		}
 	}
 	return &Pool{Reason: none}

@@ -19,6 +19,8 @@ const (
 	ProblemFamilyNotServed      = "FamilyNotServed"
 	ProblemStatusNotServed      = "StatusNotServed"
 	ProblemTooLarge             = "TooLarge"
+	// ProblemBalancing: connections are served, but not balanced as the annotations say.
+	ProblemBalancing = "BalancingNotServed"
 	// The others are observed.
 	ProblemRefused = "RefusedByKernel"
 	// ProblemDelayed: the last change of the Service is not in force yet, because it is expensive and is programmed in parts.
@@ -31,14 +33,14 @@ const (
 func ProblemReasons() []string {
 	return []string{
 		ProblemNoSuchPort, ProblemNoEndpoints, ProblemNoLocalEndpoints, ProblemContested, ProblemExternalIPsNotServed, ProblemFamilyNotServed,
-		ProblemStatusNotServed, ProblemTooLarge, ProblemRefused, ProblemDelayed, ProblemHealthCheck,
+		ProblemStatusNotServed, ProblemTooLarge, ProblemBalancing, ProblemRefused, ProblemDelayed, ProblemHealthCheck,
 	}
 }
 
 // ProblemClusterCIDR is a reason of [Plan.NodeProblems].
 const ProblemClusterCIDR = "NoEndpointInClusterCIDR"
 
-// Problem is a reason why connections to a Service fail on this node.
+// Problem is a reason why connections to a Service fail on this node, or are not served as it asks for.
 type Problem struct {
 	// Reason is one of [ProblemReasons], or of those of the node.
 	Reason string
@@ -77,6 +79,9 @@ func (p *Plan) Problems(name cluster.ServiceName, observed Observed) []Problem {
 	}
 	if n := decided.WithheldPorts; n > 0 {
 		j.add(Problem{Reason: ProblemTooLarge}, "the last %d of %d ports are not served: the Service would need too many rules (docs/scale.md); split it", n, len(s.Ports))
+	}
+	if why := decided.Unbalanced(); why != "" {
+		j.add(Problem{Reason: ProblemBalancing}, "%s (docs/balancing.md)", why)
 	}
 	j.families()
 	for _, addr := range s.Stray() {
@@ -247,20 +252,24 @@ func (j *judge) why(family cluster.Family) string {
 	if text, known := j.whys[family]; known {
 		return text
 	}
-	all := map[netip.Addr]bool{} // whether it is ready
+	all, weighs := map[netip.Addr]bool{}, map[netip.Addr]bool{} // whether it is ready, and has a weight
 	for _, slice := range j.service.Slices {
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
 			all[e.Addr] = all[e.Addr] || e.Conditions.Has(cluster.Ready)
+			weighs[e.Addr] = weighs[e.Addr] || j.plan.options.weight(e) > 0
 		}
 	}
-	own, ready := 0, 0
+	own, ready, weightless := 0, 0, 0
 	for addr, isReady := range all {
 		if family != 0 && cluster.FamilyOf(addr) != family {
 			continue
 		}
 		if own++; isReady {
 			ready++
+		}
+		if isReady && !weighs[addr] {
+			weightless++
 		}
 	}
 	var text string
@@ -273,6 +282,8 @@ func (j *judge) why(family cluster.Family) string {
 		text = fmt.Sprintf("none of %d endpoints is %s; let the pods have %s addresses, or change spec.ipFamilies", len(all), family, family)
 	case ready == 0:
 		text = fmt.Sprintf("none of %d endpoints is ready; see the pods' readiness probes", own)
+	case ready == weightless:
+		text = fmt.Sprintf("none of %d ready endpoints takes new connections: their weights are 0", ready)
 	default:
 		text = fmt.Sprintf("none of %d ready endpoints can be used for this port", ready)
 	}

@@ -25,6 +25,9 @@ type decision struct {
 	before  *Service
 	out     *Service
 	rare    rareLists
+	// algorithm is how connections are balanced. fits reports that the slots of tables and weights are not too many.
+	algorithm cluster.Algorithm
+	fits      bool
 	// ports are those that are left to decide about.
 	ports []cluster.ServicePort
 }
@@ -33,6 +36,7 @@ func newDecision(s *cluster.Service, node *cluster.Node, opts *Options, before *
 	d := &decision{service: s, node: node, opts: opts, before: before,
 		out: &Service{Name: s.Name, UID: s.UID, Created: s.Created, KeepsTerminating: opts.KeepTerminatingUDPFlows && s.PreserveUDP}}
 	d.out.ClusterIPs = d.clusterIPs()
+	d.rare.unbalanced = d.unbalanced()
 	d.ports = d.servedPorts()
 	d.out.WithheldPorts = uint32(len(s.Ports) - len(d.ports))
 	return d
@@ -46,7 +50,7 @@ func (d *decision) after(limit int) *decision {
 	}
 	next, out := *d, *d.out
 	out.Routes = slices.Clip(out.Routes)
-	next.out, next.rare = &out, rareLists{slices.Clip(d.rare.hairpinAddrs), slices.Clip(d.rare.serving)}
+	next.out, next.rare = &out, rareLists{slices.Clip(d.rare.hairpinAddrs), slices.Clip(d.rare.serving), d.rare.unbalanced}
 	for ; limit > 0 && len(next.ports) > 0; limit -= endpoints {
 		next.next()
 	}
@@ -69,9 +73,9 @@ func (d *decision) finish() *Service {
 	slices.SortStableFunc(d.out.Routes, func(a, b *Route) int { return a.Frontend.Compare(b.Frontend) })
 	// A Service may have the same load balancer IP and external IP: the first kind counts.
 	d.out.Routes = slices.CompactFunc(d.out.Routes, func(a, b *Route) bool { return a.Frontend == b.Frontend })
-	if len(d.rare.serving)+len(d.rare.hairpinAddrs) > 0 {
+	if len(d.rare.serving)+len(d.rare.hairpinAddrs)+len(d.rare.unbalanced) > 0 {
 		slices.SortStableFunc(d.rare.serving, Serving.compare)
-		d.out.rare = &rareLists{sortedSet(d.rare.hairpinAddrs), d.rare.serving}
+		d.out.rare = &rareLists{sortedSet(d.rare.hairpinAddrs), d.rare.serving, d.rare.unbalanced}
 	}
 	d.out.HealthCheck = d.healthCheck()
 	if !d.opts.ServeExternalIPs {
@@ -141,12 +145,14 @@ func (d *decision) port(port *cluster.ServicePort, family cluster.Family) {
 	if len(addresses) == 0 {
 		return
 	}
-	all := candidates(d.service, port, family)
+	all := d.opts.candidates(d.service, port, family)
 	everywhere := clusterPool(all, d.node.Zone)
+	d.spread(everywhere)
 	sticky := d.service.Affinity > 0
 	var here *Pool // few Services need it
 	if sticky || d.service.InternalPolicy == cluster.PolicyLocal || d.service.ExternalPolicy == cluster.PolicyLocal {
 		here = localPool(all)
+		d.spread(here)
 	}
 	var affinity *Affinity
 	if sticky {

@@ -9,9 +9,9 @@ import (
 )
 
 // changeSize estimates how many elements the change of a Service writes, without deciding about it. Either version may be nil.
-func changeSize(before, after *cluster.Service) int {
+func changeSize(before, after *cluster.Service, balancing Balancing) int {
 	if before == nil || after == nil || !before.SameSpec(after) {
-		return bound(before) + bound(after)
+		return bound(before)*balancing.perEndpoint(before) + bound(after)*balancing.perEndpoint(after)
 	}
 	had := make(map[string]*cluster.EndpointSlice, len(before.Slices))
 	for _, slice := range before.Slices {
@@ -25,7 +25,7 @@ func changeSize(before, after *cluster.Service) int {
 	for _, gone := range had {
 		endpoints += len(gone.Endpoints)
 	}
-	return len(after.Ports)*addresses(after)*endpoints + bound(after)/decidedPerWritten
+	return len(after.Ports)*addresses(after)*endpoints*balancing.perEndpoint(after) + bound(after)/decidedPerWritten
 }
 
 // differingEndpoints returns how many endpoints are only in one of two versions of a slice; before may be nil.
@@ -72,7 +72,7 @@ func (r *Route) elements() int {
 	if r == nil {
 		return 0
 	}
-	n := len(r.Pool.endpoints()) + len(r.ShortCut.endpoints()) + len(r.SourceRanges)
+	n := len(r.Pool.Slots()) + len(r.ShortCut.Slots()) + len(r.SourceRanges)
 	if a := r.Affinity; a != nil {
 		n += stickySize + len(a.Everywhere.endpoints()) + len(a.Here.endpoints())
 	}
@@ -82,10 +82,19 @@ func (r *Route) elements() int {
 // stickySize is how many elements could be written instead of what session affinity needs by itself for a port: sets and chains.
 const stickySize = 100
 
-// differing returns how many endpoints are only in one of two pools, which may be nil.
+// differing returns how many endpoints are only in one of two pools, which may be nil; if they are not spread evenly, how many slots differ.
 func differing(a, b *Pool) int {
 	if a == b {
 		return 0
+	}
+	if a.uneven() || b.uneven() {
+		one, other, n := a.Slots(), b.Slots(), 0
+		for i := range max(len(one), len(other)) {
+			if i >= len(one) || i >= len(other) || one[i] != other[i] {
+				n++
+			}
+		}
+		return n
 	}
 	one, other, common := a.endpoints(), b.endpoints(), 0
 	for len(one) > 0 && len(other) > 0 {
@@ -105,17 +114,14 @@ func differing(a, b *Pool) int {
 
 // blend returns a route between two of the same frontend, of which one may be nil: as after the change, but in each of its pools only that
 // many endpoints have been added or removed. It is nil if that is all of the change, or if packets to endpoints of the other version
-// would need another treatment.
+// would need another treatment, or it would have another spread.
 func blend(before, after *Route, limit int) *Route {
 	if before != nil && after != nil && (before.Name != after.Name || before.Kind != after.Kind || before.Policy != after.Policy || before.Masquerade != after.Masquerade) {
 		return nil
 	}
-	from, to := before, after
-	if from == nil {
-		from = &Route{}
-	}
-	if to == nil {
-		to = &Route{}
+	from, to := cmp.Or(before, &Route{}), cmp.Or(after, &Route{})
+	if from.Pool.uneven() || to.Pool.uneven() || from.ShortCut.uneven() || to.ShortCut.uneven() {
+		return nil
 	}
 	mixed, part := *cmp.Or(after, before), false
 	pools := func(before, after *Pool) *Pool {

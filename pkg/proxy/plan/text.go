@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
 // String returns the plan as text, frontends first, in a stable order.
@@ -28,6 +30,9 @@ func (p *Plan) String() string {
 		}
 		if n := service.WithheldPorts; n > 0 {
 			fmt.Fprintf(&b, "ports of %s that are not served: %d\n", name, n)
+		}
+		if why := service.Unbalanced(); why != "" {
+			fmt.Fprintf(&b, "%s is not balanced as it asks for: %s\n", name, why)
 		}
 	}
 	list(&b, "hairpin through", p.Hairpins.All())
@@ -76,11 +81,17 @@ func (r *Route) describe(b *strings.Builder) {
 	}
 }
 
-// String returns the endpoints and the reason.
+// String returns the endpoints, each with its weight if these differ, and the reason.
 func (p *Pool) String() string {
 	texts := make([]string, len(p.Endpoints))
 	for i, endpoint := range p.Endpoints {
 		texts[i] = endpoint.String()
+		if p.Spread != nil && p.Spread.Weights != nil {
+			texts[i] += fmt.Sprintf("*%d", p.Weight(i))
+		}
+	}
+	if p.By() != cluster.Random {
+		texts = append(texts, "by "+p.By().String())
 	}
 	return strings.TrimSpace(strings.Join(texts, " ") + " (" + p.Reason.String() + ")")
 }

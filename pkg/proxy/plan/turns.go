@@ -149,7 +149,7 @@ func (c *computation) small() {
 	var changes []sized
 	for name, change := range cluster.Changes(c.before.snapshot.Services, c.snapshot.Services) {
 		if !c.queue.waits[name] {
-			changes = append(changes, sized{name, change.Before, change.After, changeSize(change.Before, change.After)})
+			changes = append(changes, sized{name, change.Before, change.After, changeSize(change.Before, change.After, c.opts.Balancing)})
 		}
 	}
 	slices.SortFunc(changes, func(a, b sized) int { return cmp.Or(cmp.Compare(a.size, b.size), a.name.Compare(b.name)) })
@@ -289,7 +289,8 @@ func between(before, after *Service) *Service {
 	}
 	mixed.HealthCheck = before.HealthCheck.atMost(after.HealthCheck)
 	mixed.ClusterIPs = union(sortedSet(slices.Clone(before.ClusterIPs)), sortedSet(slices.Clone(after.ClusterIPs)), netip.Addr.Compare)
-	mixed.rare = &rareLists{hairpinAddrs: union(before.HairpinAddrs(), after.HairpinAddrs(), netip.Addr.Compare), serving: slices.Clone(before.Serving())}
+	mixed.rare = &rareLists{hairpinAddrs: union(before.HairpinAddrs(), after.HairpinAddrs(), netip.Addr.Compare), serving: slices.Clone(before.Serving()),
+		unbalanced: after.Unbalanced()}
 	for _, serving := range after.Serving() {
 		at, found := slices.BinarySearchFunc(mixed.rare.serving, serving, Serving.compare)
 		if !found {

@@ -56,6 +56,12 @@ func (o *Observer) tooLarge(s *plan.Service) {
 			"Use several Services with fewer ports each.", s.WithheldPorts)})
 }
 
+// unbalanced publishes an Event about a Service that is not balanced as its annotations say. The reason is the same on all nodes of a mode.
+func (o *Observer) unbalanced(s *plan.Service) {
+	o.warn(s.Name, s.UID, proxy.Event{Reason: plan.ProblemBalancing, Action: "ProgramService", Once: s.Unbalanced(),
+		Message: s.Unbalanced() + ". Connections are served all the same; see docs/balancing.md."})
+}
+
 // maxDelayed bounds how many of the delayed Services are named at a time.
 const maxDelayed = 10
 

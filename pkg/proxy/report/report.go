@@ -49,6 +49,9 @@ func (o *Observer) Synced(s *proxy.Sync) {
 		if change.Is && change.After.WithheldPorts > 0 && (!change.Was || change.Before.WithheldPorts == 0 || recreated) {
 			o.tooLarge(change.After)
 		}
+		if change.Is && change.After.Unbalanced() != "" && (!change.Was || change.Before.Unbalanced() != change.After.Unbalanced() || recreated) {
+			o.unbalanced(change.After)
+		}
 	}
 	o.contested(losers, s.Plan)
 	o.externalIPs(s)

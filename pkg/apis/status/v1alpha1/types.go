@@ -149,6 +149,8 @@ type Service struct {
 	ExternalTrafficPolicy string `json:"externalTrafficPolicy"`
 	// SessionAffinitySeconds is how long a client keeps its endpoint; absent without session affinity.
 	SessionAffinitySeconds int `json:"sessionAffinitySeconds,omitempty"`
+	// Balancing is how connections get one of several endpoints, in words; absent if at random with equal probability.
+	Balancing string `json:"balancing,omitempty"`
 	// PreservesUDPFlows is whether UDP flows stay with an endpoint until it has terminated.
 	PreservesUDPFlows bool `json:"preservesUDPFlows,omitempty"`
 	// SourceRanges are the only sources that may use the load balancer IPs; absent if all may.
@@ -228,6 +230,8 @@ type Endpoint struct {
 	Terminating bool `json:"terminating"`
 	// Location is ThisNode, OtherNode, or Unknown without a node name.
 	Location string `json:"location"`
+	// Weight is how many connections it gets in proportion to others; absent if that is the default, or weights are not honoured.
+	Weight *int `json:"weight,omitempty"`
 	// UsedBy are the Service's traffic policies that use it.
 	UsedBy []string `json:"usedBy,omitempty"`
 	// LeftOut is why its other policies do not.
@@ -240,7 +244,7 @@ type Endpoint struct {
 // LeftOut is why a traffic policy does not use an endpoint.
 type LeftOut struct {
 	TrafficPolicy string `json:"trafficPolicy"`
-	// Reason is NotReady, Terminating, OtherNode, OtherZone, NotLocal, WrongFamily, NoSuchPort or Duplicate.
+	// Reason is NotReady, Terminating, OtherNode, OtherZone, NoWeight, NotLocal, WrongFamily, NoSuchPort or Duplicate.
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
 }
@@ -310,7 +314,7 @@ type Change struct {
 // Problem is a reason why connections fail.
 type Problem struct {
 	// Reason is a word; of a Service NoSuchPort, NoEndpoints, NoLocalEndpoints, Contested, ExternalIPsNotServed, FamilyNotServed,
-	// StatusNotServed, TooLarge, RefusedByKernel, ChangeDelayed or HealthCheckNotServed.
+	// StatusNotServed, TooLarge, BalancingNotServed, RefusedByKernel, ChangeDelayed or HealthCheckNotServed.
 	Reason string `json:"reason"`
 	// Message is what is wrong, with the objects' names, and what to do.
 	Message string `json:"message"`
@@ -338,8 +342,10 @@ type Explanation struct {
 	// Service and Port are absent if the destination is no Service's.
 	Service string `json:"service,omitempty"`
 	Port    string `json:"port,omitempty"`
-	// Endpoints are the possible ones, each with the same probability.
+	// Endpoints are the possible ones.
 	Endpoints []string `json:"endpoints,omitempty"`
+	// Picked is how one of several endpoints is picked, in words; absent if at random with equal probability.
+	Picked string `json:"picked,omitempty"`
 	// Masqueraded is whether the endpoint sees the node's address as the source.
 	Masqueraded bool `json:"masqueraded"`
 	// Hairpin is whether it does only if it is the source itself.

@@ -27,7 +27,7 @@ var modules = map[string]map[string]int{
 	"conntrack": {"--ctstate": 1, "--ctorigdst": 1},
 	"addrtype":  {"--dst-type": 1, "--src-type": 1},
 	"mark":      {"--mark": 1},
-	"statistic": {"--mode": 1, "--probability": 1},
+	"statistic": {"--mode": 1, "--probability": 1, "--every": 1, "--packet": 1},
 	"recent":    {"--rcheck": 0, "--update": 0, "--set": 0, "--seconds": 1, "--reap": 0, "--name": 1, "--mask": 1, "--rsource": 0},
 }
 

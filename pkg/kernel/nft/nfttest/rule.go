@@ -99,11 +99,15 @@ func textOf(family knftables.Family, expressions netlink.Attrs) string {
 
 // load notes an operand in a register.
 func (r *reader) load(register uint32, operand string, width int) {
-	at := int(register-unix.NFT_REG_1) * 16
+	r.loaded, r.ats, r.width = append(r.loaded, operand), append(r.ats, offsetOf(register)), width
+}
+
+// offsetOf returns the offset of a register.
+func offsetOf(register uint32) int {
 	if register >= unix.NFT_REG32_00 {
-		at = int(register-unix.NFT_REG32_00) * 4
+		return int(register-unix.NFT_REG32_00) * 4
 	}
-	r.loaded, r.ats, r.width = append(r.loaded, operand), append(r.ats, at), width
+	return int(register-unix.NFT_REG_1) * 16
 }
 
 // say adds words, which use what was loaded.
@@ -126,11 +130,17 @@ func (r *reader) expression(name string, attrs netlink.Attrs) {
 	case "payload":
 		r.load(number(unix.NFTA_PAYLOAD_DREG), r.header(number(unix.NFTA_PAYLOAD_BASE), number(unix.NFTA_PAYLOAD_OFFSET)), int(number(unix.NFTA_PAYLOAD_LEN)))
 	case "numgen":
-		text := fmt.Sprintf("numgen random mod %d", number(unix.NFTA_NG_MODULUS))
+		kind := map[uint32]string{unix.NFT_NG_INCREMENTAL: "inc", unix.NFT_NG_RANDOM: "random"}[number(unix.NFTA_NG_TYPE)]
+		text := fmt.Sprintf("numgen %s mod %d", kind, number(unix.NFTA_NG_MODULUS))
 		if offset := number(unix.NFTA_NG_OFFSET); offset > 0 {
 			text += fmt.Sprintf(" offset %d", offset)
 		}
 		r.load(number(unix.NFTA_NG_DREG), text, 4)
+	case "hash":
+		of := slices.Index(r.ats, offsetOf(number(unix.NFTA_HASH_SREG)))
+		text := fmt.Sprintf("jhash %s mod %d seed 0x%x", strings.Join(r.loaded[of:], " . "), number(unix.NFTA_HASH_MODULUS), number(unix.NFTA_HASH_SEED))
+		r.loaded, r.ats = r.loaded[:of], r.ats[:of]
+		r.load(number(unix.NFTA_HASH_DREG), text, 4)
 	case "fib":
 		r.load(unix.NFT_REG_1, "fib saddr type", 4)
 	case "meta":
@@ -169,7 +179,7 @@ func (r *reader) expression(name string, attrs netlink.Attrs) {
 // header returns the operand at an offset of a packet's header.
 func (r *reader) header(header, offset uint32) string {
 	if header == unix.NFT_PAYLOAD_TRANSPORT_HEADER {
-		return "th dport"
+		return map[uint32]string{0: "th sport", 2: "th dport"}[offset]
 	}
 	if offset == 12 || offset == 8 {
 		return string(r.family) + " saddr"

@@ -101,6 +101,9 @@ func Run(t *testing.T, dir, name string, open Open) {
 	b := NewBench(t, open)
 	b.BackendName = name
 	for _, c := range all {
+		if !c.For(name) {
+			continue
+		}
 		t.Run(c.Name, func(t *testing.T) {
 			b.Sync(t, c.Plan())
 			b.Ask(t, c)

@@ -25,15 +25,19 @@ type Picks struct {
 	t        *testing.T
 	services *cluster.Editor[cluster.ServiceName, *cluster.Service]
 	last     *plan.Plan
+	options  *plan.Options
+	// algorithm and weights are those of the Service that packets are sent to; nil is no weights.
+	algorithm cluster.Algorithm
+	weights   []uint16
 }
 
 // picksVIP is the cluster IP, port 53 in UDP.
 var picksVIP = [4]byte{10, 96, 0, 10}
 
-// NewPicks creates a test network and opens the backend in node1.
-func NewPicks(t *testing.T, open Open) *Picks {
+// NewPicks creates a test network and opens the backend in node1, for tables with so many slots.
+func NewPicks(t *testing.T, slots int, open Open) *Picks {
 	t.Helper()
-	p := &Picks{t: t, Site: newSite(t, netns.Options{}, open), services: cluster.Map[cluster.ServiceName, *cluster.Service]{}.Edit()}
+	p := &Picks{t: t, options: &plan.Options{Balancing: plan.Balancing{On: true, Slots: slots}}, Site: newSite(t, netns.Options{}, open), services: cluster.Map[cluster.ServiceName, *cluster.Service]{}.Edit()}
 	// The counters of packets that were not translated, and of packets to an endpoint that was removed.
 	p.nft("add", "table", "ip", "test")
 	p.nft("add", "counter", "ip", "test", "untranslated")
@@ -70,7 +74,7 @@ func (p *Picks) counted(name string) (packets int) {
 func (p *Picks) scale(n int) {
 	p.t.Helper()
 	p.set(0, n)
-	p.last = plan.Compute(&cluster.Snapshot{Services: p.services.Map(), Node: &cluster.Node{}}, &plan.Options{}, p.last)
+	p.last = plan.Compute(&cluster.Snapshot{Services: p.services.Map(), Node: &cluster.Node{}}, p.options, p.last)
 	p.Sync(p.t, p.last)
 }
 
@@ -80,24 +84,34 @@ func (p *Picks) set(number, n int) {
 	for i := range n {
 		addr := netip.AddrFrom4([4]byte{10, 244, byte(2 + i>>8), byte(i)})
 		slice.Endpoints = append(slice.Endpoints, cluster.Endpoint{Addr: addr, Conditions: cluster.Ready | cluster.Serving})
+		if p.weights != nil {
+			slice.Endpoints[i].Weight = cluster.WeightOf(p.weights[i])
+		}
 	}
 	name := cluster.ServiceName{Namespace: "default", Name: fmt.Sprint("dns-", number)}
 	vip := picksVIP
 	vip[2] += byte(number)
-	p.services.Set(name, &cluster.Service{Name: name, ClusterIPs: []netip.Addr{netip.AddrFrom4(vip)},
+	p.services.Set(name, &cluster.Service{Name: name, ClusterIPs: []netip.Addr{netip.AddrFrom4(vip)}, Algorithm: p.algorithm,
 		Ports: []cluster.ServicePort{{Protocol: cluster.UDP, Port: 53}}, Slices: []*cluster.EndpointSlice{slice}})
 }
 
 // send sends datagrams until stop returns true, and returns their number.
 func (p *Picks) send(stop func(sent int) bool) (sent int) {
+	fresh := p.algorithm == cluster.Maglev
 	err := p.Lab.Node1.Do(func() error {
 		socket, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
 			return err
 		}
-		defer unix.Close(socket)
+		defer func() { unix.Close(socket) }()
 		to := &unix.SockaddrInet4{Addr: picksVIP, Port: 53}
 		for ; !stop(sent); sent++ {
+			if fresh { // another source port
+				unix.Close(socket)
+				if socket, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
+					return err
+				}
+			}
 			if err := unix.Sendto(socket, []byte{0}, 0, to); !errors.Is(err, unix.EPERM) {
 				return fmt.Errorf("a datagram was not dropped: %w", err)
 			}
@@ -138,7 +152,41 @@ func (p *Picks) Uniform(picks int, drawn func() map[netip.AddrPort]uint64) {
 	}
 }
 
-// AmidChanges sends datagrams while pools grow and shrink, and fails if one was not translated, or was sent to an endpoint
+// Balanced sends datagrams to four endpoints by each of some algorithms, with and without weights of which one is 0, and fails unless each endpoint's share
+// differs from that of its weight by at most 1 % of all picks. One after the other they are equal but for one pick, and by a hash of the source address
+// all are of one endpoint. drawn is as for Uniform.
+func (p *Picks) Balanced(picks int, drawn func() map[netip.AddrPort]uint64, by ...cluster.Algorithm) {
+	p.t.Helper()
+	for _, p.algorithm = range by {
+		for _, p.weights = range [][]uint16{nil, {50, 100, 0, 250}} {
+			if p.algorithm == cluster.RoundRobin && p.weights != nil && p.options.Balancing.Slots == 0 {
+				continue
+			}
+			p.scale(4)
+			before, total, most := drawn(), 400.0, 0.0
+			p.send(func(sent int) bool { return sent == picks })
+			after := drawn()
+			for i := range 4 {
+				weight := 100.0
+				if p.weights != nil {
+					weight = float64(p.weights[i])
+				}
+				endpoint := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, 2, byte(i)}), 5353)
+				share := float64(after[endpoint]-before[endpoint]) / float64(picks)
+				most = max(most, share)
+				if off := math.Abs(share - weight/total); p.algorithm != cluster.SourceHash && off > 0.01 || p.algorithm == cluster.RoundRobin && off > 1/float64(picks) {
+					p.t.Errorf("%s, weights %v: endpoint %d got %.2f %% of %d picks, want %.2f %%", p.algorithm, p.weights, i, 100*share, picks, 100*weight/total)
+				}
+			}
+			if p.algorithm == cluster.SourceHash && most != 1 {
+				p.t.Errorf("%s, weights %v: an endpoint got at most %.2f %% of the picks of one source, want all", p.algorithm, p.weights, 100*most)
+			}
+		}
+	}
+	p.algorithm, p.weights = cluster.Random, nil
+}
+
+// AmidChanges sends datagrams while pools grow and shrink and the algorithm changes, and fails if one was not translated, or was sent to an endpoint
 // that had been removed before.
 func (p *Picks) AmidChanges() {
 	p.t.Helper()
@@ -150,6 +198,7 @@ func (p *Picks) AmidChanges() {
 	changes := 0
 	keepScaling := func() {
 		for began := time.Now(); time.Since(began) < 4*time.Second; changes++ {
+			p.algorithm = cluster.Algorithm(changes / 8 % 4)
 			p.scale(1 + (changes*7)%4)
 		}
 	}

@@ -151,11 +151,20 @@ func (w *portWriter) poolChain(to []ipt.Rule, c *poolChain) []ipt.Rule {
 			name = nil
 		}
 	}
+	left := 0
+	for i := range c.pool.Endpoints {
+		left += c.pool.Weight(i)
+	}
 	for i, endpoint := range c.pool.Endpoints {
-		drawn, enlisted := ipt.Match(nil), ipt.Match(nil)
-		if left := len(c.pool.Endpoints) - i; left > 1 {
-			drawn = chance(left)
+		drawn, enlisted, weight := ipt.Match(nil), ipt.Match(nil), c.pool.Weight(i)
+		switch {
+		case left == weight: // the last one
+		case c.pool.By() == cluster.RoundRobin && weight == 1:
+			drawn = ipt.Every(left)
+		default:
+			drawn = chance(weight, left)
 		}
+		left -= weight
 		if !w.hairpin(endpoint) { // whose own chain does that
 			enlisted = w.recent(endpoint, 0)
 		}

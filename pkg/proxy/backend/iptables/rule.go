@@ -81,8 +81,10 @@ func comment(text string) ipt.Match {
 	return ipt.Comment(safe[:min(len(safe), maxComment)])
 }
 
-// chance matches with a probability of one in n. The kernel keeps 31 bits of it.
-func chance(n int) ipt.Chance { return ipt.Chance(math.Round((1 << 31) / float64(n))) }
+// chance matches with the probability of a weight among what is left. The kernel keeps 31 bits of it.
+func chance(weight, left int) ipt.Chance {
+	return ipt.Chance(math.Round((1 << 31) * float64(weight) / float64(left)))
+}
 
 // doorFamily converts a family to that of package ipt.
 func doorFamily(family cluster.Family) ipt.Family { return ipt.Family(family.String()) }

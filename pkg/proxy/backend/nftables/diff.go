@@ -142,7 +142,10 @@ func (p *patch) affinity(read bool) {
 // want itself if its slots are right, so that a restarted process keeps nothing that was read from the kernel.
 func placeEntry(have, want *entry) (placed *entry, same bool) {
 	hasLocal, wantLocal := have.getRare().local, want.getRare().local
-	slots, local := assign(have.slots, want.slots), assign(hasLocal, wantLocal)
+	slots, local := want.slots, wantLocal
+	if !want.goes.by.Hashes() {
+		slots, local = assign(have.slots, want.slots), assign(hasLocal, wantLocal)
+	}
 	same = want.sameTerms(have) && slices.Equal(slots, have.slots) && slices.Equal(local, hasLocal)
 	switch {
 	case slices.Equal(slots, want.slots) && slices.Equal(local, wantLocal):
@@ -159,32 +162,32 @@ func placeEntry(have, want *entry) (placed *entry, same bool) {
 	return &entry, false
 }
 
-// assign orders a pool: endpoints keep their slots if these still exist, others fill the gaps.
+// assign orders a pool, which has an endpoint as often as its weight requires: endpoints keep their slots if these still exist, others fill the gaps.
 func assign(have, pool []netip.AddrPort) []netip.AddrPort {
 	if len(have) == 0 || slices.Equal(have, pool) {
 		return pool
 	}
-	sorted := pool // in the plan's order
-	if !slices.IsSortedFunc(sorted, netip.AddrPort.Compare) {
-		sorted = slices.SortedFunc(slices.Values(pool), netip.AddrPort.Compare)
+	left := make(map[netip.AddrPort]int, len(pool))
+	for _, endpoint := range pool {
+		left[endpoint]++
 	}
-	slots := make([]netip.AddrPort, len(sorted))
-	seated := make([]bool, len(sorted))
+	slots := make([]netip.AddrPort, len(pool))
 	for slot, endpoint := range have[:min(len(have), len(slots))] {
-		at, found := slices.BinarySearchFunc(sorted, endpoint, netip.AddrPort.Compare)
-		if found && !seated[at] {
-			slots[slot], seated[at] = endpoint, true
+		if left[endpoint] > 0 {
+			slots[slot] = endpoint
+			left[endpoint]--
 		}
 	}
-	next := 0
+	next := slices.SortedFunc(slices.Values(pool), netip.AddrPort.Compare)
 	for slot := range slots {
 		if slots[slot].IsValid() {
 			continue
 		}
-		for seated[next] {
-			next++
+		for left[next[0]] == 0 {
+			next = next[1:]
 		}
-		slots[slot], seated[next] = sorted[next], true
+		slots[slot] = next[0]
+		left[next[0]]--
 	}
 	return slots
 }

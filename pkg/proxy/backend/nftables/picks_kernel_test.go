@@ -11,7 +11,7 @@ import (
 )
 
 func newPicks(t *testing.T) *backendtest.Picks {
-	return backendtest.NewPicks(t, func() (backend.Backend, error) {
+	return backendtest.NewPicks(t, 512, func() (backend.Backend, error) {
 		return Mode{testOptions}.Open(context.Background(), cluster.IPv4, cluster.IPv6)
 	})
 }
@@ -24,7 +24,7 @@ func TestKernelPicksAreUniform(t *testing.T) {
 	if testing.Short() {
 		picks /= 10
 	}
-	p.Uniform(picks, func() map[netip.AddrPort]uint64 {
+	drawn := func() map[netip.AddrPort]uint64 {
 		counts := map[netip.AddrPort]uint64{}
 		f := p.Backend.(*Backend).families[0]
 		for raw, err := range f.table.Elements(t.Context(), mapEndpoints) {
@@ -35,10 +35,12 @@ func TestKernelPicksAreUniform(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			counts[e.endpoint()] = raw.Packets
+			counts[e.endpoint()] += raw.Packets
 		}
 		return counts
-	})
+	}
+	p.Uniform(picks, drawn)
+	p.Balanced(100_000, drawn, cluster.Random, cluster.RoundRobin, cluster.SourceHash, cluster.Maglev)
 }
 
 // TestKernelPicksAmidChanges also adds and removes the chains for each number of slots.

@@ -85,14 +85,14 @@ func renderNodeAddrs(node *plan.Node) cluster.Map[netip.Addr, int] {
 
 // renderRoute renders the elements of one frontend.
 func renderRoute(r *plan.Route) *entry {
-	e := &entry{slots: r.Pool.Endpoints}
+	e := &entry{slots: r.Pool.Slots()}
 	e.comment, e.onLocalhost = nft.CutComment(r.Name), r.RejectOnLocalhost
 	e.unserved, e.dropped = r.Verdict == plan.Reject || r.Verdict == plan.Drop, r.Verdict == plan.Drop
-	t := target{nodePort: r.Frontend.IsNodePort(), n: uint32(len(r.Pool.Endpoints))}
+	t := target{nodePort: r.Frontend.IsNodePort(), n: uint32(len(e.slots)), by: r.Pool.By()}
 	switch {
 	case r.ShortCut != nil:
-		e.slots, e.editRare().local = r.ShortCut.Endpoints, r.Pool.Endpoints
-		t.kind, t.n, t.m = local, uint32(len(e.slots)), uint32(len(r.Pool.Endpoints))
+		e.slots, e.editRare().local = r.ShortCut.Slots(), r.Pool.Slots()
+		t.kind, t.n, t.m, t.by = local, uint32(len(e.slots)), uint32(len(r.Pool.Slots())), max(t.by, r.ShortCut.By()) // a single endpoint is not picked
 	case r.Verdict != plan.Balance:
 		t = target{}
 	case r.Masquerade == plan.MasqueradeAll:
@@ -108,15 +108,18 @@ func renderRoute(r *plan.Route) *entry {
 	return e
 }
 
-// stick adds session affinity to an entry.
+// stick adds session affinity to an entry, and the pool by whose number of connections slots are picked one after the other.
 func (e *entry) stick(r *plan.Route) {
-	if r.Affinity.For() < time.Second || e.goes.kind == none {
+	sticky := r.Affinity.For() >= time.Second
+	if e.goes.kind == none || !sticky && e.goes.by != cluster.RoundRobin {
 		return
 	}
 	pool := poolOf(r)
-	e.goes.seconds = uint32(r.Affinity.Timeout / time.Second)
-	e.editRare().affinity = r.Affinity
-	e.editRare().remember = target{kind: remember, seconds: e.goes.seconds, id: uint64(pool)}
+	if sticky {
+		e.goes.seconds = uint32(r.Affinity.Timeout / time.Second)
+		e.editRare().affinity = r.Affinity
+		e.editRare().remember = target{kind: remember, seconds: e.goes.seconds, id: uint64(pool)}
+	}
 	if e.goes.kind != local && r.Policy == cluster.PolicyLocal {
 		pool |= localBit
 	}

@@ -91,7 +91,8 @@ func (w *writer) skeleton() *skeleton {
 		fmt.Fprintln(text, chain)
 	}
 	for _, k := range []kind{pick, pickLocal, internal, external, local} { // one of each kind
-		for _, t := range []target{{kind: k, n: 2, m: 2}, {kind: k, n: 2, m: 2, seconds: 1}} {
+		for _, t := range []target{{kind: k, n: 2, m: 2}, {kind: k, n: 2, m: 2, seconds: 1}, {kind: k, n: 2, m: 2, by: cluster.RoundRobin},
+			{kind: k, n: 2, m: 2, by: cluster.SourceHash}, {kind: k, n: 2, m: 2, by: cluster.Maglev}} {
 			fmt.Fprintln(text, w.chain(t))
 			t.guarded = true
 			fmt.Fprintln(text, w.chain(t))
@@ -374,9 +375,12 @@ func (w *writer) chain(t target) chain {
 // watched matches packets to the endpoints of the set of that name.
 func (w *writer) watched() string { return w.ip + " daddr @" + setWatched }
 
-// pick picks one of n slots at random and sends the connection to its endpoint.
+// pick picks one of n slots and sends the connection to its endpoint.
 func (w *writer) pick(t target) nft.DNAT {
-	d := nft.DNAT{Key: nft.Concat{nft.DestinationAddress, nft.Protocol, nft.DestinationPort, nft.RandomNumber(t.n)}}
+	slot := map[cluster.Algorithm]func(n uint32) nft.Operand{
+		cluster.Random: nft.RandomNumber, cluster.RoundRobin: nft.NextNumber, cluster.SourceHash: nft.SourceHash, cluster.Maglev: nft.FlowHash,
+	}[t.by]
+	d := nft.DNAT{Key: nft.Concat{nft.DestinationAddress, nft.Protocol, nft.DestinationPort, slot(t.n)}}
 	switch local := t.kind == pickLocal; {
 	case t.nodePort && local:
 		d.Key, d.Map = d.Key[1:], w.ref(mapNodePortLocal)

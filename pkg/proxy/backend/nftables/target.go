@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
 // target is a chain that a verdict of the frontend maps leads to. There is one for each combination of treatment and
@@ -17,8 +19,10 @@ type target struct {
 	guarded bool
 	// n is the number of slots; for a local target, that of the short cut, and m that of the local pool.
 	n, m uint32
-	// seconds is the timeout of session affinity; 0 is none. id then identifies the pool; for a remember target the
-	// service port, for a from target the list.
+	// by is how a slot is picked.
+	by cluster.Algorithm
+	// seconds is the timeout of session affinity; 0 is none. id then identifies the pool, and also if slots are picked one after
+	// the other; for a remember target it is the service port, for a from target the list.
 	seconds uint32
 	id      uint64
 }
@@ -54,7 +58,7 @@ const (
 )
 
 // name returns the chain's name: nodeport-local-3-2, external-3, guarded-external-3, pick-3-sticky-10800-0123456789abcdef,
-// from-0123456789abcdef, remember-10800-0123456789abcdef.
+// pick-maglev-8192, pick-round-robin-3-0123456789abcdef, from-0123456789abcdef, remember-10800-0123456789abcdef.
 func (t target) name() string {
 	name := kindNames[t.kind]
 	switch t.kind {
@@ -69,14 +73,20 @@ func (t target) name() string {
 	if t.guarded {
 		name = guardedPrefix + name
 	}
+	if t.by != cluster.Random {
+		name += "-" + t.by.String()
+	}
 	if t.n > 0 {
 		name += "-" + strconv.FormatUint(uint64(t.n), 10)
 	}
 	if t.kind == local {
 		name += "-" + strconv.FormatUint(uint64(t.m), 10)
 	}
-	if t.seconds > 0 {
+	switch {
+	case t.seconds > 0:
 		name += fmt.Sprintf("%s%d-%016x", stickyInfix, t.seconds, t.id)
+	case t.by == cluster.RoundRobin:
+		name += fmt.Sprintf("-%016x", t.id)
 	}
 	return name
 }
@@ -93,7 +103,13 @@ func parseTarget(name string) (target, error) {
 			t.kind = kind(k)
 		}
 	}
-	numbers := strings.Split(strings.TrimPrefix(sized[len(kindNames[t.kind]):], "-")+"-", "-")
+	sized = sized[len(kindNames[t.kind]):]
+	for _, by := range []cluster.Algorithm{cluster.RoundRobin, cluster.SourceHash, cluster.Maglev} {
+		if counts, is := strings.CutPrefix(sized, "-"+by.String()+"-"); is {
+			t.by, sized = by, counts
+		}
+	}
+	numbers := strings.Split(strings.TrimPrefix(sized, "-")+"--", "-")
 	number := func(text string, base int) uint64 { // an invalid name does not equal its target's
 		n, _ := strconv.ParseUint(text, base, 64)
 		return n
@@ -107,6 +123,12 @@ func parseTarget(name string) (target, error) {
 		seconds, id, _ := strings.Cut(sticky, "-")
 		t.n, t.m = uint32(number(numbers[0], 10)), uint32(number(numbers[1], 10))
 		t.seconds, t.id = uint32(number(seconds, 10)), number(id, 16)
+		if t.kind != local {
+			t.m = 0
+		}
+		if t.by == cluster.RoundRobin && t.seconds == 0 {
+			t.id = number(numbers[map[bool]int{false: 1, true: 2}[t.kind == local]], 16)
+		}
 	}
 	empty := t.n == 0 && t.kind >= pick && t.kind <= local
 	if t.kind == none || empty || t.name() != name {
@@ -128,7 +150,7 @@ func (t target) Compare(o target) int {
 			return -1
 		}
 	}
-	return cmp.Or(cmp.Compare(t.n, o.n), cmp.Compare(t.m, o.m), cmp.Compare(t.seconds, o.seconds), cmp.Compare(t.id, o.id))
+	return cmp.Or(cmp.Compare(t.by, o.by), cmp.Compare(t.n, o.n), cmp.Compare(t.m, o.m), cmp.Compare(t.seconds, o.seconds), cmp.Compare(t.id, o.id))
 }
 
 // sharedSlots returns the number of slots in the endpoint map of a frontend with this target.
@@ -149,9 +171,12 @@ func (t target) ownSlots() uint32 {
 
 // onward returns the target that t leads to, for the same clients.
 func (t target) onward(k kind, n uint32) target {
-	next := target{kind: k, nodePort: t.nodePort, n: n, seconds: t.seconds, id: t.id}
-	if k == pickLocal && t.seconds > 0 {
+	next := target{kind: k, nodePort: t.nodePort, n: n, by: t.by, seconds: t.seconds, id: t.id}
+	if k == pickLocal && t.id != 0 {
 		next.id |= uint64(localBit)
+	}
+	if n == 1 && t.seconds == 0 {
+		return next.first()
 	}
 	return next
 }
@@ -164,7 +189,9 @@ func (t target) unguarded() target {
 
 // forgetful returns the target that balances without affinity.
 func (t target) forgetful() target {
-	t.seconds, t.id = 0, 0
+	if t.seconds = 0; t.by != cluster.RoundRobin {
+		t.id = 0
+	}
 	return t
 }
 
