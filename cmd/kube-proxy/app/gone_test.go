@@ -152,7 +152,7 @@ func (w *udpWorld) ownSocket(to netip.AddrPort, a, b *netns.Host) {
 	began := time.Now()
 	go func() { ended <- c.ask("") }()
 	w.serve(b)
-	ctx, cancel := context.WithTimeout(w.Context(), longestGap)
+	ctx, cancel := context.WithTimeout(w.Context(), patience)
 	defer cancel()
 	select {
 	case err := <-ended:
@@ -161,7 +161,7 @@ func (w *udpWorld) ownSocket(to netip.AddrPort, a, b *netns.Host) {
 		}
 		w.Logf("the idle connection ended after %s: %v", time.Since(began).Round(time.Millisecond), err)
 	case <-ctx.Done():
-		w.Errorf("the idle connection of the node itself is still open after %s", longestGap)
+		w.Errorf("the idle connection of the node itself is still open after %s", patience)
 	}
 }
 
