@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -132,7 +133,7 @@ func (w *world) specs(ctx context.Context, mode string) error {
 		args = append(args, "--skip="+name)
 		fmt.Printf("   not run: %s: %s\n", name, reason)
 	}
-	cmd := command(ctx, "ginkgo", append(args, w.program("e2e.test"), "--", "--provider=local")...)
+	cmd := command(ctx, "ginkgo", append(args, w.program("e2e.test"), "--", "--provider=local", "--num-nodes="+strconv.Itoa(len(w.nodes)))...)
 	cmd.Stdout, cmd.Stderr = log, log
 	failed := cmd.Run()
 	text, err := os.ReadFile(w.path("specs.json"))
