@@ -21,7 +21,8 @@ type row struct {
 // and protocols.
 var rows = []row{
 	// The wiring, which may import everything, and the packages that only it may import.
-	{"cmd/...", []string{"pkg/..."}},
+	{"cmd/*/app", []string{"pkg/..."}},
+	{"cmd/...", []string{"pkg/...", "cmd/..."}},
 	{"pkg/apis/config/...", []string{"pkg/yamldoc", "pkg/logonce", "pkg/userfile"}},
 	{"pkg/apis/status/...", nil},
 	{"pkg/features/...", nil},

@@ -14,6 +14,9 @@ import (
 	"testing"
 )
 
+// LatestHead begins a configuration file of the latest version.
+const LatestHead = "apiVersion: kubeproxy.config.k8s.io/v1alpha2\nkind: KubeProxyConfiguration\n"
+
 // Main runs the tests of a package, and removes what [Path] wrote.
 func Main(m *testing.M) {
 	code := m.Run()
@@ -46,6 +49,16 @@ var compiled = sync.OnceValues(func() (path string, err error) {
 	}
 	return path, nil
 })
+
+// MustWrite writes a file, and panics if it cannot.
+func MustWrite(path, content string) { Must(os.WriteFile(path, []byte(content), 0o600)) }
+
+// Must panics if there is an error that is not what a test is about.
+func Must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
 
 // dir is a folder of this process alone.
 func dir() string {

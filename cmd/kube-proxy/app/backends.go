@@ -17,16 +17,16 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/takeover"
 )
 
-// mode is a proxy mode. The proxy runs in one that is a backend.Mode; it only removes the rules of the others.
-type mode struct {
-	name config.ProxyMode
+// Mode is a proxy mode. The proxy runs in one that is a backend.Mode; it only removes the rules of the others.
+type Mode struct {
+	Name config.ProxyMode
 	backend.Remover
 }
 
-// modes lists all modes, in the order in which their rules are removed. counters are for a mode whose rules are written or
+// Modes lists all modes, in the order in which their rules are removed. counters are for a mode whose rules are written or
 // shown. A new backend is a row here.
-func modes(cfg *config.KubeProxyConfiguration, counters backend.CounterLimits) []mode {
-	return []mode{
+func Modes(cfg *config.KubeProxyConfiguration, counters backend.CounterLimits) []Mode {
+	return []Mode{
 		{config.ProxyModeIPTables, iptables.Mode{Settings: sysctl.Kernel{},
 			Options: iptables.Options{Mark: mark(cfg.IPTables.MasqueradeBit), Liberal: cfg.Linux.Conntrack.TCPBeLiberal}}},
 		{config.ProxyModeNFTables, nftables.Mode{Options: nftables.Options{Mark: mark(cfg.NFTables.MasqueradeBit), Counters: counters}}},
@@ -42,21 +42,21 @@ func mark(bit int32) uint32 {
 	return 1 << bit
 }
 
-// renderers are those modes whose rules can be shown, by name.
-func renderers(cfg *config.KubeProxyConfiguration, counters backend.CounterLimits) map[string]backend.Renderer {
+// Renderers are those modes whose rules can be shown, by name.
+func Renderers(cfg *config.KubeProxyConfiguration, counters backend.CounterLimits) map[string]backend.Renderer {
 	all := map[string]backend.Renderer{}
-	for _, m := range modes(cfg, counters) {
+	for _, m := range Modes(cfg, counters) {
 		if r, ok := m.Remover.(backend.Mode); ok {
-			all[string(m.name)] = r
+			all[string(m.Name)] = r
 		}
 	}
 	return all
 }
 
-// chooseMode returns the mode of the configuration and all others.
-func chooseMode(cfg *config.KubeProxyConfiguration, counters backend.CounterLimits) (chosen backend.Mode, others []mode, err error) {
-	for _, m := range modes(cfg, counters) {
-		if m.name == cfg.EffectiveMode() {
+// ChooseMode returns the mode of the configuration and all others.
+func ChooseMode(cfg *config.KubeProxyConfiguration, counters backend.CounterLimits) (chosen backend.Mode, others []Mode, err error) {
+	for _, m := range Modes(cfg, counters) {
+		if m.Name == cfg.EffectiveMode() {
 			chosen, _ = m.Remover.(backend.Mode)
 		} else {
 			others = append(others, m)
@@ -72,17 +72,17 @@ func chooseMode(cfg *config.KubeProxyConfiguration, counters backend.CounterLimi
 // cleanup removes the rules of all modes. The error joins everything that could not be removed.
 func cleanup(ctx context.Context, cfg *config.KubeProxyConfiguration) error {
 	var failed []error
-	for _, m := range modes(cfg, backend.CounterLimits{}) {
+	for _, m := range Modes(cfg, backend.CounterLimits{}) {
 		failed = append(failed, m.Remove(ctx))
 	}
 	return errors.Join(failed...)
 }
 
 // rivalModes lists the other modes for package takeover.
-func rivalModes(others []mode) []takeover.Mode {
+func rivalModes(others []Mode) []takeover.Mode {
 	var all []takeover.Mode
 	for _, m := range others {
-		all = append(all, takeover.Mode{Name: string(m.name), Remover: m.Remover})
+		all = append(all, takeover.Mode{Name: string(m.Name), Remover: m.Remover})
 	}
 	return all
 }

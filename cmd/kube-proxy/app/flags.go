@@ -11,13 +11,14 @@ import (
 	"k8s.io/component-base/version/verflag"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/features"
 )
 
 // loggingGroup is the group of the flags that override a configuration file.
 const loggingGroup = "logging"
 
-// flagSets registers every flag. The defaults are those of v1alpha1, as Kubernetes' flags have them.
-func (o *options) flagSets() cliflag.NamedFlagSets {
+// FlagSets registers every flag. The defaults are those of v1alpha1, as Kubernetes' flags have them.
+func (o *Options) FlagSets() cliflag.NamedFlagSets {
 	groups := cliflag.NamedFlagSets{NormalizeNameFunc: cliflag.WordSepNormalizeFunc}
 	o.addFileFlags(groups.FlagSet("configuration file"))
 	o.addRunFlags(groups.FlagSet("running"))
@@ -35,8 +36,8 @@ func (o *options) flagSets() cliflag.NamedFlagSets {
 
 	for _, fs := range groups.FlagSets {
 		fs.VisitAll(func(f *pflag.Flag) {
-			f.Hidden = f.Hidden || deprecation(f.Name) != ""
-			if field := fieldOf(f.Name); field != "" && f.Name != hostnameFlag {
+			f.Hidden = f.Hidden || Deprecation(f.Name) != ""
+			if field := FieldOf(f.Name); field != "" && f.Name != HostnameFlag {
 				first, rest, more := strings.Cut(f.Usage, "\n")
 				f.Usage = first + " Ignored with --config."
 				if more {
@@ -48,14 +49,23 @@ func (o *options) flagSets() cliflag.NamedFlagSets {
 	return groups
 }
 
-func (o *options) addFileFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.configFile, "config", "", "Configuration `file`, in version v1alpha2 or v1alpha1.")
+func (o *Options) addFileFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.ConfigFile, "config", "", "Configuration `file`, in version v1alpha2 or v1alpha1.")
 	fs.StringVar(&o.writeConfigTo, "write-config-to", "", "Write the configuration with every default to this `file`, in version v1alpha2, then exit.")
 	fs.Var(cliflag.NewMapStringBool(&o.flags.FeatureGates), "feature-gates",
 		"Comma-separated list of name=true|false that turns features on and off; \"kube-proxy config feature-gates\" describes them.\n"+gateLines())
 }
 
-func (o *options) addRunFlags(fs *pflag.FlagSet) {
+// gateLines lists the gates for --help, one a line.
+func gateLines() string {
+	var lines []string
+	for _, gate := range features.Describe() {
+		lines = append(lines, gate.String())
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (o *Options) addRunFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.cleanup, "cleanup", false, "Remove all rules of every mode from this node, then exit.")
 	fs.BoolVar(&o.initOnly, "init-only", false, "Do everything that requires privileges, then exit. The proxy then only requires CAP_NET_ADMIN.")
 	fs.StringVar(&o.manifests, "manifests", "", "Serve a `directory` of manifests, not the objects of an API server (standalone mode).")
@@ -67,7 +77,7 @@ func (o *options) addRunFlags(fs *pflag.FlagSet) {
 	}
 }
 
-func (o *options) addClientFlags(fs *pflag.FlagSet) {
+func (o *Options) addClientFlags(fs *pflag.FlagSet) {
 	client := &o.flags.ClientConnection
 	fs.StringVar(&client.Kubeconfig, "kubeconfig", client.Kubeconfig, "Kubeconfig `file`. Without it and without --master, the pod's service account is used.")
 	fs.StringVar(&o.master, "master", "", "`URL` of the API server. Overrides the kubeconfig.")
@@ -76,15 +86,15 @@ func (o *options) addClientFlags(fs *pflag.FlagSet) {
 	fs.Int32Var(&client.Burst, "kube-api-burst", client.Burst, "Requests to the API server at once, above --kube-api-qps.")
 }
 
-// hostnameFlag is the only flag of a configuration field that overrides a file.
-const hostnameFlag = "hostname-override"
+// HostnameFlag is the only flag of a configuration field that overrides a file.
+const HostnameFlag = "hostname-override"
 
-func (o *options) addNodeFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.flags.HostnameOverride, hostnameFlag, o.flags.HostnameOverride, "Node `name`; empty means the host name. Overrides the configuration file.")
+func (o *Options) addNodeFlags(fs *pflag.FlagSet) {
+	fs.StringVar(&o.flags.HostnameOverride, HostnameFlag, o.flags.HostnameOverride, "Node `name`; empty means the host name. Overrides the configuration file.")
 	fs.StringVar(&o.flags.BindAddress, "bind-address", o.flags.BindAddress, "`IP` that replaces the primary IP of this node; 0.0.0.0 and :: have no effect. No socket is bound to it.")
 }
 
-func (o *options) addModeFlags(fs *pflag.FlagSet) {
+func (o *Options) addModeFlags(fs *pflag.FlagSet) {
 	ipt := &o.flags.IPTables
 	fs.StringVar((*string)(&o.flags.Mode), "proxy-mode", string(o.flags.Mode), "Proxy `mode`: iptables or nftables. Empty means iptables.")
 	fs.Int32Var(ipt.MasqueradeBit, "iptables-masquerade-bit", *ipt.MasqueradeBit, "Bit of the packet mark, 0 to 31, that asks for masquerading, in iptables mode.")
@@ -94,7 +104,7 @@ func (o *options) addModeFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&ipt.MinSyncPeriod.Duration, "iptables-min-sync-period", ipt.MinSyncPeriod.Duration, "Least time from a sync to the next, in iptables and nftables mode. 0 means none.")
 }
 
-func (o *options) addTrafficFlags(fs *pflag.FlagSet) {
+func (o *Options) addTrafficFlags(fs *pflag.FlagSet) {
 	fs.StringVar((*string)(&o.flags.DetectLocalMode), "detect-local-mode", string(o.flags.DetectLocalMode), "How traffic of local pods is detected: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix. Empty means ClusterCIDR.")
 	fs.StringVar(&o.flags.ClusterCIDR, "cluster-cidr", o.flags.ClusterCIDR, "`CIDR` of the pods, or two with a comma, one of each family. For --detect-local-mode=ClusterCIDR.")
 	fs.StringVar(&o.flags.DetectLocal.BridgeInterface, "pod-bridge-interface", o.flags.DetectLocal.BridgeInterface, "Bridge of the local pods. For --detect-local-mode=BridgeInterface.")
@@ -102,7 +112,7 @@ func (o *options) addTrafficFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&o.flags.NodePortAddresses, "nodeport-addresses", o.flags.NodePortAddresses, "CIDRs of the addresses that accept NodePort traffic, and the keywords primary, localhost and all. Empty means all in iptables mode and primary in nftables mode.")
 }
 
-func (o *options) addServerFlags(fs *pflag.FlagSet) {
+func (o *Options) addServerFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.flags.HealthzBindAddress, "healthz-bind-address", o.flags.HealthzBindAddress, "`IP:port` of the health check server; empty switches it off.")
 	fs.StringVar(&o.flags.MetricsBindAddress, "metrics-bind-address", o.flags.MetricsBindAddress, "`IP:port` of the metrics server; empty means the default.")
 	fs.BoolVar(&o.flags.BindAddressHardFail, "bind-address-hard-fail", o.flags.BindAddressHardFail, "End the process when one of these addresses cannot be bound.")
@@ -114,7 +124,7 @@ func (o *options) addServerFlags(fs *pflag.FlagSet) {
 	fs.Int32Var(&o.flags.MetricsPort, "metrics-port", o.flags.MetricsPort, "Port of the metrics server; 0 switches it off.")
 }
 
-func (o *options) addConntrackFlags(fs *pflag.FlagSet) {
+func (o *Options) addConntrackFlags(fs *pflag.FlagSet) {
 	ct := &o.flags.Conntrack
 	fs.Int32Var(ct.MaxPerCore, "conntrack-max-per-core", *ct.MaxPerCore, "Limit of tracked connections for each CPU core; 0 leaves the limit unchanged.")
 	fs.Int32Var(ct.Min, "conntrack-min", *ct.Min, "Least limit of tracked connections, regardless of the number of cores.")
@@ -127,7 +137,7 @@ func (o *options) addConntrackFlags(fs *pflag.FlagSet) {
 
 // addIPVSFlags registers the flags of a mode that this proxy cannot run in, so that a command line with them can be written
 // to a file and converted.
-func (o *options) addIPVSFlags(fs *pflag.FlagSet) {
+func (o *Options) addIPVSFlags(fs *pflag.FlagSet) {
 	ipvs := &o.flags.IPVS
 	fs.DurationVar(&ipvs.SyncPeriod.Duration, "ipvs-sync-period", ipvs.SyncPeriod.Duration, "As --iptables-sync-period, in ipvs mode.")
 	fs.DurationVar(&ipvs.MinSyncPeriod.Duration, "ipvs-min-sync-period", ipvs.MinSyncPeriod.Duration, "As --iptables-min-sync-period, in ipvs mode.")
@@ -140,7 +150,7 @@ func (o *options) addIPVSFlags(fs *pflag.FlagSet) {
 }
 
 // addPlatformFlags registers the flags that exist on Windows only.
-func (o *options) addPlatformFlags(fs *pflag.FlagSet) {
+func (o *Options) addPlatformFlags(fs *pflag.FlagSet) {
 	if runtime.GOOS != "windows" {
 		return
 	}
@@ -153,8 +163,8 @@ func (o *options) addPlatformFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&kernel.ForwardHealthCheckVip, "forward-healthcheck-vip", kernel.ForwardHealthCheckVip, "Forward the service's virtual IP on its health check port.")
 }
 
-// fieldOf returns the path in v1alpha2 of the configuration field that a flag sets; "" if it sets none, or logging's.
-func fieldOf(flag string) string {
+// FieldOf returns the path in v1alpha2 of the configuration field that a flag sets; "" if it sets none, or logging's.
+func FieldOf(flag string) string {
 	return map[string]string{
 		"feature-gates":                     "featureGates",
 		"oom-score-adj":                     "linux.oomScoreAdj",
@@ -163,7 +173,7 @@ func fieldOf(flag string) string {
 		"kube-api-content-type":             "clientConnection.contentType",
 		"kube-api-qps":                      "clientConnection.qps",
 		"kube-api-burst":                    "clientConnection.burst",
-		hostnameFlag:                        "hostnameOverride",
+		HostnameFlag:                        "hostnameOverride",
 		"bind-address":                      "nodeIPOverride",
 		"proxy-mode":                        "mode",
 		"iptables-masquerade-bit":           "iptables.masqueradeBit",
@@ -215,7 +225,7 @@ func flagOf(path string, mode config.ProxyMode, flags *pflag.FlagSet) string {
 		if !sets(f.Name, path) || isPeriodOfOtherMode(f.Name, mode) {
 			return
 		}
-		if best == "" || f.Changed || deprecation(f.Name) == "" && deprecation(best) != "" {
+		if best == "" || f.Changed || Deprecation(f.Name) == "" && Deprecation(best) != "" {
 			best = f.Name
 		}
 	})
@@ -227,7 +237,7 @@ func flagOf(path string, mode config.ProxyMode, flags *pflag.FlagSet) string {
 
 // sets reports whether a flag sets the field at a path, or a section or list that contains it.
 func sets(flag, path string) bool {
-	field := cmp.Or(fieldOf(flag), loggingFieldOf(flag))
+	field := cmp.Or(FieldOf(flag), LoggingFieldOf(flag))
 	rest, found := strings.CutPrefix(path, field)
 	return field != "" && found && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
@@ -235,12 +245,12 @@ func sets(flag, path string) bool {
 // isPeriodOfOtherMode reports whether a flag is one of the --ipvs-...-period and --iptables-...-period that has no effect in a
 // mode: only the former have in ipvs mode, and only the latter in all other modes.
 func isPeriodOfOtherMode(flag string, mode config.ProxyMode) bool {
-	field := fieldOf(flag)
+	field := FieldOf(flag)
 	return (field == "syncPeriod" || field == "minSyncPeriod") && strings.HasPrefix(flag, "ipvs-") != (mode == config.ProxyModeIPVS)
 }
 
-// deprecation returns what to do instead of using a deprecated flag, and "" for all other flags.
-func deprecation(flag string) string {
+// Deprecation returns what to do instead of using a deprecated flag, and "" for all other flags.
+func Deprecation(flag string) string {
 	switch flag {
 	case "healthz-port":
 		return "use --healthz-bind-address"
@@ -252,8 +262,8 @@ func deprecation(flag string) string {
 	return ""
 }
 
-// loggingFieldOf returns the path in v1alpha2 of the field that a logging flag sets; "" if it is none.
-func loggingFieldOf(flag string) string {
+// LoggingFieldOf returns the path in v1alpha2 of the field that a logging flag sets; "" if it is none.
+func LoggingFieldOf(flag string) string {
 	return map[string]string{
 		"logging-format":            "logging.format",
 		"log-flush-frequency":       "logging.flushFrequency",

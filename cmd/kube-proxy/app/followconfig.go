@@ -18,7 +18,7 @@ func (p *process) followConfig(recorder proxy.Recorder, measured *metrics.Metric
 	}
 	changed := func(c watch.Change) {
 		measured.ConfigDiffers(c.Differs)
-		event := proxy.Event{Kind: "Node", Name: p.name, Warning: true, Action: "ReadConfiguration"}
+		event := proxy.Event{Kind: "Node", Name: p.Name, Warning: true, Action: "ReadConfiguration"}
 		switch {
 		case c.Err != nil:
 			measured.ConfigRefused()

@@ -18,12 +18,12 @@ import (
 )
 
 // parse parses a command line of the root command without running it.
-func parse(t *testing.T, args ...string) (*options, *pflag.FlagSet) {
+func parse(t *testing.T, args ...string) (*Options, *pflag.FlagSet) {
 	t.Helper()
-	opts := newOptions()
+	opts := NewOptions()
 	flags := pflag.NewFlagSet("kube-proxy", pflag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	groups := opts.flagSets()
+	groups := opts.FlagSets()
 	flags.SetNormalizeFunc(groups.NormalizeNameFunc)
 	for _, name := range groups.Order {
 		flags.AddFlagSet(groups.FlagSets[name])
@@ -35,7 +35,7 @@ func parse(t *testing.T, args ...string) (*options, *pflag.FlagSet) {
 }
 
 // load returns the configuration of a command line.
-func load(t *testing.T, args ...string) (*loaded, error) {
+func load(t *testing.T, args ...string) (*Loaded, error) {
 	t.Helper()
 	opts, flags := parse(t, args...)
 	return opts.load(flags)
@@ -121,23 +121,23 @@ func TestNodes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := defaultConfig()
+			want := DefaultConfig()
 			tt.expect(want)
-			if !equality.Semantic.DeepEqual(want, got.cfg) {
-				t.Errorf("(-want +got):\n%s", cmp.Diff(want, got.cfg))
+			if !equality.Semantic.DeepEqual(want, got.Config) {
+				t.Errorf("(-want +got):\n%s", cmp.Diff(want, got.Config))
 			}
-			if len(got.warnings) != len(tt.warnings) {
-				t.Fatalf("warnings are %q", got.warnings)
+			if len(got.Warnings) != len(tt.warnings) {
+				t.Fatalf("warnings are %q", got.Warnings)
 			}
 			for i, warning := range tt.warnings {
-				if !strings.Contains(got.warnings[i], warning) {
-					t.Errorf("warning %d is %q, want %q", i, got.warnings[i], warning)
+				if !strings.Contains(got.Warnings[i], warning) {
+					t.Errorf("warning %d is %q, want %q", i, got.Warnings[i], warning)
 				}
 			}
 			for _, version := range configfile.Versions() {
-				again := throughFile(t, got.cfg, version)
-				if !equality.Semantic.DeepEqual(got.cfg, again) {
-					t.Errorf("written in %s it differs (-before +after):\n%s", version, cmp.Diff(got.cfg, again))
+				again := throughFile(t, got.Config, version)
+				if !equality.Semantic.DeepEqual(got.Config, again) {
+					t.Errorf("written in %s it differs (-before +after):\n%s", version, cmp.Diff(got.Config, again))
 				}
 			}
 		})
@@ -174,7 +174,7 @@ func nodeArgs(t *testing.T, name string) []string {
 func throughFile(t *testing.T, cfg *config.KubeProxyConfiguration, version string) *config.KubeProxyConfiguration {
 	t.Helper()
 	var written bytes.Buffer
-	if err := writeConfig("-", &written, cfg, version); err != nil {
+	if err := WriteConfig("-", &written, cfg, version); err != nil {
 		t.Fatal(err)
 	}
 	name := filepath.Join(t.TempDir(), "config")
@@ -185,5 +185,5 @@ func throughFile(t *testing.T, cfg *config.KubeProxyConfiguration, version strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	return again.cfg
+	return again.Config
 }

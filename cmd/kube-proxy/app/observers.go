@@ -27,16 +27,16 @@ import (
 // metrics makes the metrics of a process that started at a time.
 func (p *process) metrics(rules backend.Backend, counter backend.ConnectionCounter, shown *view.Observer, started time.Time) *metrics.Metrics {
 	return metrics.New(metrics.Config{
-		Families: p.families.All, Start: started, Snapshot: p.builder.Snapshot,
-		Observed: shown.Observed, Counters: rules.Counters(), LocalhostRejected: p.planning.Localhost.Reject, Connections: p.opts.connections, Counter: counter,
+		Families: p.families.All, Start: started, Snapshot: p.Builder.Snapshot,
+		Observed: shown.Observed, Counters: rules.Counters(), LocalhostRejected: p.Planning.Localhost.Reject, Connections: p.opts.connections, Counter: counter,
 	}, legacyregistry.MustRegister)
 }
 
 // watch makes the observer of this node.
 func (p *process) watch(ctx context.Context, in *inputs, measured *metrics.Metrics) *node.Watch {
 	return node.NewWatch(node.Config{
-		Name: p.name, Families: p.families.All, Plan: p.planning, NodePortsByDefault: len(p.cfg.NodePortAddresses) == 0,
-		Snapshot: p.builder.Snapshot, Unlisted: in.unlisted, Waiting: measured.Waiting,
+		Name: p.Name, Families: p.families.All, Plan: p.Planning, NodePortsByDefault: len(p.cfg.NodePortAddresses) == 0,
+		Snapshot: p.Builder.Snapshot, Unlisted: in.unlisted, Waiting: measured.Waiting,
 		Logger: klog.FromContext(ctx),
 	})
 }
@@ -52,7 +52,7 @@ func (p *process) checker(watch *node.Watch, measured *metrics.Metrics) *health.
 // healthChecks makes the observer that serves health check node ports.
 func (p *process) healthChecks(recorder proxy.Recorder, checker *health.Checker, shown *view.Observer, limits *serve.Limits) *health.Services {
 	return health.NewServices(health.ServicesConfig{
-		Families: p.families.All, AllAddresses: p.planning.NodePorts.Everywhere, Healthy: checker.Healthy, Failing: shown.HealthChecks,
+		Families: p.families.All, AllAddresses: p.Planning.NodePorts.Everywhere, Healthy: checker.Healthy, Failing: shown.HealthChecks,
 		Recorder: recorder, Clock: clock.RealClock{}, Limit: limits.HealthCheckPorts, MaxListeners: limits.Listeners,
 	})
 }
@@ -76,7 +76,7 @@ func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checke
 			}
 		}),
 	}
-	if families := p.planning.Localhost.ForwardedOf(p.families.All); len(families) > 0 {
+	if families := p.Planning.Localhost.ForwardedOf(p.families.All); len(families) > 0 {
 		all = append(all, localhost.New(localhost.Config{
 			Families: families, MaxConnections: limits.Forwarded, Listening: measured.LocalhostListening, ListenFailed: measured.LocalhostFailed,
 		}))

@@ -23,9 +23,9 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 )
 
-// options are the values of the command line.
-type options struct {
-	configFile    string
+// Options are the values of the command line.
+type Options struct {
+	ConfigFile    string
 	writeConfigTo string
 	flags         *v1alpha1.Flags // the fields of the configuration
 	runFlags
@@ -62,59 +62,59 @@ type runOptions struct {
 	configFile *watch.File
 }
 
-// newOptions returns options whose flags have the defaults of v1alpha1, as Kubernetes' flags have them.
-func newOptions() *options {
-	return &options{flags: v1alpha1.NewFlags(), runFlags: runFlags{connections: metrics.NoConnections, counters: autoCounters}}
+// NewOptions returns options whose flags have the defaults of v1alpha1, as Kubernetes' flags have them.
+func NewOptions() *Options {
+	return &Options{flags: v1alpha1.NewFlags(), runFlags: runFlags{connections: metrics.NoConnections, counters: autoCounters}}
 }
 
-// defaultConfig returns the configuration that no flag and no file sets.
-func defaultConfig() *config.KubeProxyConfiguration { return v1alpha1.Default() }
+// DefaultConfig returns the configuration that no flag and no file sets.
+func DefaultConfig() *config.KubeProxyConfiguration { return v1alpha1.Default() }
 
-func (o *options) runOptions(l *loaded, flags *pflag.FlagSet) runOptions {
-	run := runOptions{runFlags: o.runFlags, gates: l.features.Gates, flags: map[string]string{}, check: l.check}
+func (o *Options) runOptions(l *Loaded, flags *pflag.FlagSet) runOptions {
+	run := runOptions{runFlags: o.runFlags, gates: l.Features.Gates, flags: map[string]string{}, check: l.Check}
 	flags.VisitAll(func(f *pflag.Flag) { run.flags[f.Name] = f.Value.String() })
-	run.flags["feature-gates"] = l.features.InForce() // a gate may have been set by the file
-	if l.file != nil {
-		run.configFile = watch.New(watch.Config{Path: o.configFile, Differs: func(data []byte) (bool, error) { return o.differs(data, l.cfg, flags) }})
+	run.flags["feature-gates"] = l.Features.InForce() // a gate may have been set by the file
+	if l.File != nil {
+		run.configFile = watch.New(watch.Config{Path: o.ConfigFile, Differs: func(data []byte) (bool, error) { return o.differs(data, l.Config, flags) }})
 	}
 	return run
 }
 
-// loaded is a checked configuration with its warnings.
-type loaded struct {
-	cfg      *config.KubeProxyConfiguration
-	features features.Result
-	warnings []string
+// Loaded is a checked configuration with its warnings.
+type Loaded struct {
+	Config   *config.KubeProxyConfiguration
+	Features features.Result
+	Warnings []string
 
-	file  *configfile.File // nil if the flags are the configuration
-	flags *pflag.FlagSet
+	File  *configfile.File // nil if the flags are the configuration
+	Flags *pflag.FlagSet
 }
 
 // load returns the checked configuration of the command line, or of the file that it names.
-func (o *options) load(flags *pflag.FlagSet) (*loaded, error) {
+func (o *Options) load(flags *pflag.FlagSet) (*Loaded, error) {
 	if o.manifests != "" && o.master != "" {
-		return nil, usageError{errors.New("--manifests and --master exclude each other: objects come from one place")}
+		return nil, UsageError{Err: errors.New("--manifests and --master exclude each other: objects come from one place")}
 	}
-	if o.configFile != "" {
-		return o.loadFile(flags)
+	if o.ConfigFile != "" {
+		return o.LoadFile(flags)
 	}
-	l := &loaded{flags: flags, warnings: deprecatedFlags(flags), cfg: o.flags.Config(flags.Changed)}
-	return l, l.validate(o.platform())
+	l := &Loaded{Flags: flags, Warnings: deprecatedFlags(flags), Config: o.flags.Config(flags.Changed)}
+	return l, l.Validate(o.platform())
 }
 
 // platform is the platform that the configuration must be valid for: this one, or "" (any) if it is only written or if rules
 // are only removed.
-func (o *options) platform() string {
+func (o *Options) platform() string {
 	if o.writeConfigTo != "" || o.cleanup {
 		return ""
 	}
 	return runtime.GOOS
 }
 
-// loadFile reads the configuration file. Logging flags and --hostname-override override it. An invalid configuration is
+// LoadFile reads the configuration file. Logging flags and --hostname-override override it. An invalid configuration is
 // returned with the error, so that its logging section can be used.
-func (o *options) loadFile(flags *pflag.FlagSet) (*loaded, error) {
-	file, err := configfile.Read(o.configFile)
+func (o *Options) LoadFile(flags *pflag.FlagSet) (*Loaded, error) {
+	file, err := configfile.Read(o.ConfigFile)
 	if err != nil {
 		return nil, err
 	}
@@ -122,31 +122,31 @@ func (o *options) loadFile(flags *pflag.FlagSet) (*loaded, error) {
 }
 
 // fromFile checks the configuration of a file as loadFile does.
-func (o *options) fromFile(file *configfile.File, flags *pflag.FlagSet) (*loaded, error) {
-	l := &loaded{cfg: file.Config, file: file, flags: flags, warnings: deprecatedFlags(flags)}
+func (o *Options) fromFile(file *configfile.File, flags *pflag.FlagSet) (*Loaded, error) {
+	l := &Loaded{Config: file.Config, File: file, Flags: flags, Warnings: deprecatedFlags(flags)}
 	for _, problem := range file.Warnings {
-		l.warnings = append(l.warnings, problem.String())
+		l.Warnings = append(l.Warnings, problem.String())
 	}
 	for _, loss := range file.Dropped {
-		l.warnings = append(l.warnings, fmt.Sprintf("%s: %s", file.Name, loss))
+		l.Warnings = append(l.Warnings, fmt.Sprintf("%s: %s", file.Name, loss))
 	}
-	if flags.Changed(hostnameFlag) {
-		l.cfg.HostnameOverride = o.flags.HostnameOverride
+	if flags.Changed(HostnameFlag) {
+		l.Config.HostnameOverride = o.flags.HostnameOverride
 	}
-	logging := l.cfg.Logging.Shared()
+	logging := l.Config.Logging.Shared()
 	if err := overrideLogging(logging, flags); err != nil {
 		return nil, err
 	}
-	l.cfg.Logging = config.LoggingOf(logging)
+	l.Config.Logging = config.LoggingOf(logging)
 	if ignored := ignoredFlags(flags); len(ignored) > 0 {
-		l.warnings = append(l.warnings, fmt.Sprintf("ignored because --config is given: %s; write them into %s instead", strings.Join(ignored, ", "), o.configFile))
+		l.Warnings = append(l.Warnings, fmt.Sprintf("ignored because --config is given: %s; write them into %s instead", strings.Join(ignored, ", "), o.ConfigFile))
 	}
-	return l, l.validate(o.platform())
+	return l, l.Validate(o.platform())
 }
 
 // differs reports whether a new content of the configuration file differs from the configuration in force.
-func (o *options) differs(data []byte, inForce *config.KubeProxyConfiguration, flags *pflag.FlagSet) (bool, error) {
-	file, err := configfile.Parse(o.configFile, data)
+func (o *Options) differs(data []byte, inForce *config.KubeProxyConfiguration, flags *pflag.FlagSet) (bool, error) {
+	file, err := configfile.Parse(o.ConfigFile, data)
 	if err != nil {
 		return false, err
 	}
@@ -157,7 +157,7 @@ func (o *options) differs(data []byte, inForce *config.KubeProxyConfiguration, f
 	if err != nil {
 		return false, err
 	}
-	return !equality.Semantic.DeepEqual(inForce, l.cfg), nil
+	return !equality.Semantic.DeepEqual(inForce, l.Config), nil
 }
 
 // overrideLogging applies the logging flags that were set to a file's logging section.
@@ -182,7 +182,7 @@ func overrideLogging(logging *logsapi.LoggingConfiguration, flags *pflag.FlagSet
 func deprecatedFlags(flags *pflag.FlagSet) []string {
 	var warnings []string
 	flags.Visit(func(f *pflag.Flag) {
-		if instead := deprecation(f.Name); instead != "" {
+		if instead := Deprecation(f.Name); instead != "" {
 			warnings = append(warnings, fmt.Sprintf("--%s is deprecated: %s", f.Name, instead))
 		}
 	})
@@ -193,49 +193,49 @@ func deprecatedFlags(flags *pflag.FlagSet) []string {
 func ignoredFlags(flags *pflag.FlagSet) []string {
 	var names []string
 	flags.Visit(func(f *pflag.Flag) {
-		if fieldOf(f.Name) != "" && f.Name != hostnameFlag {
+		if FieldOf(f.Name) != "" && f.Name != HostnameFlag {
 			names = append(names, "--"+f.Name)
 		}
 	})
 	return names
 }
 
-// validate reports all errors at once: of values, of feature gates, of the file's version, and, unless goos is "", whether the
+// Validate reports all errors at once: of values, of feature gates, of the file's version, and, unless goos is "", whether the
 // configuration can be started on that platform.
-func (l *loaded) validate(goos string) error {
-	l.features = features.Read(l.cfg.FeatureGates)
-	l.warnings = append(l.warnings, l.features.Warnings...)
-	errs := config.Validate(l.cfg, l.features.Gate)
+func (l *Loaded) Validate(goos string) error {
+	l.Features = features.Read(l.Config.FeatureGates)
+	l.Warnings = append(l.Warnings, l.Features.Warnings...)
+	errs := config.Validate(l.Config, l.Features.Gate)
 	if goos != "" {
-		errs = append(errs, config.Startable(l.cfg, goos)...)
+		errs = append(errs, config.Startable(l.Config, goos)...)
 	}
-	for name, err := range l.features.Errors {
-		errs = append(errs, field.Invalid(field.NewPath("featureGates").Child(name), l.cfg.FeatureGates[name], err.Error()))
+	for name, err := range l.Features.Errors {
+		errs = append(errs, field.Invalid(field.NewPath("featureGates").Child(name), l.Config.FeatureGates[name], err.Error()))
 	}
-	if l.cfg.MetricsBindAddress == "" {
-		l.warnings = append(l.warnings, "metricsBindAddress is empty: the metrics server is off")
+	if l.Config.MetricsBindAddress == "" {
+		l.Warnings = append(l.Warnings, "metricsBindAddress is empty: the metrics server is off")
 	}
-	if l.cfg.HealthzBindAddress == "" {
-		l.warnings = append(l.warnings, "healthzBindAddress is empty: the health check server is off")
+	if l.Config.HealthzBindAddress == "" {
+		l.Warnings = append(l.Warnings, "healthzBindAddress is empty: the health check server is off")
 	}
-	return l.check(errs)
+	return l.Check(errs)
 }
 
-// check translates errors with paths of v1alpha2 to errors that name lines of the file, or flags.
-func (l *loaded) check(errs field.ErrorList) error {
-	if l.file != nil {
-		return l.file.Check(errs)
+// Check translates errors with paths of v1alpha2 to errors that name lines of the file, or flags.
+func (l *Loaded) Check(errs field.ErrorList) error {
+	if l.File != nil {
+		return l.File.Check(errs)
 	}
 	var named []error
 	for _, e := range errs {
-		named = append(named, fmt.Errorf("%s: %s", flagOf(e.Field, l.cfg.Mode, l.flags), e.ErrorBody()))
+		named = append(named, fmt.Errorf("%s: %s", flagOf(e.Field, l.Config.Mode, l.Flags), e.ErrorBody()))
 	}
 	return errors.Join(named...)
 }
 
-// writeConfig writes a configuration to a file in a version. In the latest version it first checks that reading the file
+// WriteConfig writes a configuration to a file in a version. In the latest version it first checks that reading the file
 // returns the same configuration; v1alpha1 cannot represent everything.
-func writeConfig(name string, stdout io.Writer, cfg *config.KubeProxyConfiguration, version string) error {
+func WriteConfig(name string, stdout io.Writer, cfg *config.KubeProxyConfiguration, version string) error {
 	data, err := configfile.EncodeFor(name, cfg, version)
 	if err != nil {
 		return err
@@ -260,12 +260,12 @@ func writeTo(name string, stdout io.Writer, data []byte) error {
 		_, err := stdout.Write(data)
 		return err
 	}
-	return uninterrupted(func() error { return configfile.Write(name, data) })
+	return Uninterrupted(func() error { return configfile.Write(name, data) })
 }
 
-// uninterrupted lets write finish if a signal arrives, so that no temporary file is left. The process ends after writing in
+// Uninterrupted lets write finish if a signal arrives, so that no temporary file is left. The process ends after writing in
 // any case.
-func uninterrupted(write func() error) error {
+func Uninterrupted(write func() error) error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(signals)

@@ -13,8 +13,8 @@ import (
 
 // The functions of this file translate parts of a valid configuration into the options of other packages.
 
-// planOptions are the options of the plan.
-func planOptions(cfg *config.KubeProxyConfiguration, gates features.Gates) (*plan.Options, error) {
+// PlanOptions are the options of the plan.
+func PlanOptions(cfg *config.KubeProxyConfiguration, gates features.Gates) (*plan.Options, error) {
 	nodePorts, err := plan.ParseNodePortAddresses(cfg.EffectiveNodePortAddresses())
 	if err != nil {
 		return nil, fmt.Errorf("nodePortAddresses: %w", err)

@@ -67,7 +67,7 @@ func TestPlanOptions(t *testing.T) {
 		{primary, []string{"--detect-local-mode=InterfaceNamePrefix", "--pod-interface-name-prefix=veth"}, "", "{[] veth*}"},
 	} {
 		t.Run(fmt.Sprint(test.mode, test.flags), func(t *testing.T) {
-			options, err := planOptions(configOf(t, append(test.flags, "--proxy-mode="+string(test.mode))...), features.Gates{})
+			options, err := PlanOptions(configOf(t, append(test.flags, "--proxy-mode="+string(test.mode))...), features.Gates{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -86,7 +86,7 @@ func TestPlanOptions(t *testing.T) {
 // TestPlanSwitches passes boolean flags to the plan.
 func TestPlanSwitches(t *testing.T) {
 	for _, on := range []bool{false, true} {
-		options, err := planOptions(configOf(t, fmt.Sprint("--masquerade-all=", on)), features.Gates{AllowServiceExternalIPs: on, KeepTerminatingUDPFlows: on})
+		options, err := PlanOptions(configOf(t, fmt.Sprint("--masquerade-all=", on)), features.Gates{AllowServiceExternalIPs: on, KeepTerminatingUDPFlows: on})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +111,7 @@ func TestLoopback(t *testing.T) {
 		{[]string{"--proxy-mode=nftables"}, true, false, plan.Localhost{Reject: true}},
 		{[]string{"--proxy-mode=nftables", "--nodeport-addresses=localhost"}, true, false, plan.Localhost{Reject: true, Forwarded: both}},
 	} {
-		options, err := planOptions(configOf(t, test.flags...), features.Gates{KubeProxyNFTablesLocalhostNodePorts: test.gate})
+		options, err := PlanOptions(configOf(t, test.flags...), features.Gates{KubeProxyNFTablesLocalhostNodePorts: test.gate})
 		if err != nil {
 			t.Fatal(err)
 		}

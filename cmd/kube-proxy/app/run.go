@@ -63,11 +63,11 @@ func run(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOption
 
 // process is what is decided before anything is opened, by the command line, the configuration and the machine.
 type process struct {
-	thisNode
+	ThisNode
 	cfg      *config.KubeProxyConfiguration
 	opts     runOptions
 	mode     backend.Mode
-	others   []mode
+	others   []Mode
 	families backend.Families
 	// leftOut are the families that could not be opened.
 	leftOut []cluster.Family
@@ -77,14 +77,14 @@ type process struct {
 func newProcess(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOptions) (*process, error) {
 	p := &process{cfg: cfg, opts: opts}
 	var err error
-	if p.mode, p.others, err = chooseMode(cfg, opts.counters.limits()); err != nil {
+	if p.mode, p.others, err = ChooseMode(cfg, opts.counters.limits()); err != nil {
 		return nil, err
 	}
-	if p.thisNode, err = newThisNode(cfg, opts.gates, cfg.HostnameOverride, machineHasIPv6()); err != nil {
+	if p.ThisNode, err = NewThisNode(cfg, opts.gates, cfg.HostnameOverride, MachineHasIPv6()); err != nil {
 		return nil, err
 	}
 	p.families = backend.Families{
-		All: p.wanted, Required: cfg.IPFamilyPolicy == config.IPFamilyPolicyRequireDualStack, FirstRequired: p.given,
+		All: p.Wanted, Required: cfg.IPFamilyPolicy == config.IPFamilyPolicyRequireDualStack, FirstRequired: p.given,
 	}
 	p.tuner = tuning.New(sysctl.Kernel{}, conntrackSettings(&cfg.Linux.Conntrack).Settings(host.OnlineCPUs(os.DirFS("/sys"))))
 	return p, p.checkFamilies(ctx)
@@ -92,9 +92,9 @@ func newProcess(ctx context.Context, cfg *config.KubeProxyConfiguration, opts ru
 
 // startable returns why the proxy cannot start on this machine with a configuration that is valid by itself. Warnings are not
 // logged: the configuration is not in force.
-func (l *loaded) startable() error {
+func (l *Loaded) startable() error {
 	ctx := klog.NewContext(context.Background(), logr.Discard())
-	_, err := newProcess(ctx, l.cfg, runOptions{gates: l.features.Gates, check: l.check})
+	_, err := newProcess(ctx, l.Config, runOptions{gates: l.Features.Gates, check: l.Check})
 	return err
 }
 
@@ -116,7 +116,7 @@ func (p *process) initialize(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(failed, err)
 	}
-	return errors.Join(failed, rules.Close(), p.mode.Prepare(ctx, p.planning))
+	return errors.Join(failed, rules.Close(), p.mode.Prepare(ctx, p.Planning))
 }
 
 // run constructs everything in the order of dependence, and serves until ctx ends.
@@ -144,7 +144,7 @@ func (p *process) run(ctx context.Context) (err error) {
 	var in *inputs
 	shown := p.view(counter, func() []string { return watch.WaitingFor() }, func() []string { return in.invalid() }, started)
 	measured := p.metrics(rules, counter, shown, started)
-	in, err = openInputs(ctx, p.cfg, p.name, p.opts, apiserver.Options{OnHeld: func(apiserver.Held) { measured.RelistHeld() }, OnFailure: measured.WatchFailing})
+	in, err = openInputs(ctx, p.cfg, p.Name, p.opts, apiserver.Options{OnHeld: func(apiserver.Held) { measured.RelistHeld() }, OnFailure: measured.WatchFailing})
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (p *process) run(ctx context.Context) (err error) {
 	}
 	limits := serve.NewLimits(tuning.Descriptors(), tcpuser.Of, measured.ConnectionClosed)
 	limits.Log(klog.FromContext(ctx))
-	serving := &servers{cfg: p.cfg, opts: p.opts, node: p.name, recorder: in.recorder, limits: limits, api: view.NewHandler(shown)}
+	serving := &servers{cfg: p.cfg, opts: p.opts, node: p.Name, recorder: in.recorder, limits: limits, api: view.NewHandler(shown)}
 	watch = p.watch(ctx, in, measured)
 	checker := p.checker(watch, measured)
 	turn := takeover.NewTurn(takeover.TurnConfig{
@@ -166,7 +166,7 @@ func (p *process) run(ctx context.Context) (err error) {
 		conntrack.New(conntrack.Config{Families: p.families.All, Table: flows, Swept: measured.ConntrackSwept}),
 		proxy.NewAfterSync(func(context.Context) { debug.FreeOSMemory() })) // what only a start needs
 	loop := proxy.New(proxy.Config{
-		Sources: in.sources, Builder: p.builder, Backend: quarantine.New(rules), Plan: p.planning, Observers: observers,
+		Sources: in.sources, Builder: p.Builder, Backend: quarantine.New(rules), Plan: p.Planning, Observers: observers,
 		MinSyncPeriod: p.cfg.MinSyncPeriod.Duration, PartTime: p.cfg.PartTime(), SyncPeriod: p.cfg.SyncPeriod.Duration, CheckPeriod: checkPeriod,
 		Begin: turn.Held(), Measure: cputime.Measure,
 	})
@@ -202,7 +202,7 @@ func (p *process) awaitFamilies(ctx context.Context) error {
 	if !backend.AwaitUsable(ctx, p.mode, p.leftOut[0]) {
 		return nil
 	}
-	if !p.planning.Serves(p.builder.Snapshot().Node, p.leftOut[0]) { // ipFamilyPolicy SingleStack
+	if !p.Planning.Serves(p.Builder.Snapshot().Node, p.leftOut[0]) { // ipFamilyPolicy SingleStack
 		<-ctx.Done()
 		return nil
 	}
@@ -216,10 +216,10 @@ func (p *process) begin(ctx context.Context, recorder proxy.Recorder) {
 	if err := p.tuner.Apply(ctx); err != nil {
 		logger.Error(err, "Cannot configure connection tracking; Services are served without it. Run an init container with --init-only and the required privileges")
 	}
-	event := proxy.Event{Kind: "Node", Name: p.name, Reason: "Starting", Action: "StartKubeProxy",
+	event := proxy.Event{Kind: "Node", Name: p.Name, Reason: "Starting", Action: "StartKubeProxy",
 		Message: fmt.Sprintf("kube-proxy starts in %s mode for %v", mode, p.families.All)}
 	recorder.Event(event)
-	serving := []any{"node", p.name, "mode", mode, "families", p.families.All}
+	serving := []any{"node", p.Name, "mode", mode, "families", p.families.All}
 	if p.cfg.MetricsBindAddress != "" {
 		serving = append(serving, "status", "http://"+p.cfg.MetricsBindAddress+"/")
 	}

@@ -50,7 +50,7 @@ func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node st
 		in.publish = func(ctx context.Context) error { <-ctx.Done(); return nil }
 		return in, nil
 	}
-	client, err := clientConfig(cfg, opts.master)
+	client, err := ClientConfig(cfg, opts.master)
 	if err != nil {
 		return nil, err
 	}
@@ -68,16 +68,16 @@ func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node st
 	return in, nil
 }
 
-// errNoServer is the error if nothing says where the API server is.
-var errNoServer = errors.New("no API server is configured, and this is no pod of a cluster")
+// ErrNoServer is the error if nothing says where the API server is.
+var ErrNoServer = errors.New("no API server is configured, and this is no pod of a cluster")
 
-// clientConfig returns how to reach the API server: by a kubeconfig, by a URL, or with the pod's service account.
-func clientConfig(cfg *config.KubeProxyConfiguration, master string) (*rest.Config, error) {
+// ClientConfig returns how to reach the API server: by a kubeconfig, by a URL, or with the pod's service account.
+func ClientConfig(cfg *config.KubeProxyConfiguration, master string) (*rest.Config, error) {
 	connection := &cfg.ClientConnection
 	var client *rest.Config
 	var err error
 	if master == "" && connection.Kubeconfig == "" && os.Getenv("KUBERNETES_SERVICE_HOST") == "" {
-		err = errNoServer
+		err = ErrNoServer
 	} else {
 		client, err = clientcmd.BuildConfigFromFlags(master, connection.Kubeconfig)
 	}

@@ -13,37 +13,37 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// thisNode is what a configuration says about the node that a proxy serves, before anything is opened.
-type thisNode struct {
-	// name is that of the Node.
-	name string
-	// wanted are the families to serve, the primary one first if it is known.
-	wanted []cluster.Family
+// ThisNode is what a configuration says about the node that a proxy serves, before anything is opened.
+type ThisNode struct {
+	// Name is that of the Node.
+	Name string
+	// Wanted are the families to serve, the primary one first if it is known.
+	Wanted []cluster.Family
 	// given is whether the configuration sets the addresses, in place of the Node's.
 	given    bool
-	builder  *cluster.Builder
-	planning *plan.Options
+	Builder  *cluster.Builder
+	Planning *plan.Options
 }
 
-// newThisNode returns the node of that name, by default this host's. hasIPv6 is whether the node has IPv6 besides IPv4.
-func newThisNode(cfg *config.KubeProxyConfiguration, gates features.Gates, name string, hasIPv6 bool) (n thisNode, err error) {
-	if n.name, err = nodeName(name, os.Hostname); err != nil {
+// NewThisNode returns the node of that name, by default this host's. hasIPv6 is whether the node has IPv6 besides IPv4.
+func NewThisNode(cfg *config.KubeProxyConfiguration, gates features.Gates, name string, hasIPv6 bool) (n ThisNode, err error) {
+	if n.Name, err = nodeName(name, os.Hostname); err != nil {
 		return n, err
 	}
 	addrs, err := cluster.ParseAddrs(cfg.NodeIPOverride)
 	if err != nil {
 		return n, fmt.Errorf("nodeIPOverride: %w", err)
 	}
-	if n.wanted, err = node.Families(hasIPv6, familyPolicy(cfg), addrs); err != nil {
+	if n.Wanted, err = node.Families(hasIPv6, familyPolicy(cfg), addrs); err != nil {
 		return n, err
 	}
-	n.given, n.builder = len(addrs) > 0, cluster.NewBuilder(n.name, addrs...)
-	n.planning, err = planOptions(cfg, gates)
+	n.given, n.Builder = len(addrs) > 0, cluster.NewBuilder(n.Name, addrs...)
+	n.Planning, err = PlanOptions(cfg, gates)
 	return n, err
 }
 
-// machineHasIPv6 reports whether this machine has IPv6 besides IPv4.
-func machineHasIPv6() bool { return host.HasIPv6(os.DirFS("/proc")) }
+// MachineHasIPv6 reports whether this machine has IPv6 besides IPv4.
+func MachineHasIPv6() bool { return host.HasIPv6(os.DirFS("/proc")) }
 
 // nodeName is the name of the Node that this proxy runs on.
 func nodeName(override string, hostname func() (string, error)) (string, error) {
@@ -51,12 +51,12 @@ func nodeName(override string, hostname func() (string, error)) (string, error) 
 	if name == "" {
 		var err error
 		if name, err = hostname(); err != nil {
-			return "", fmt.Errorf("the name of this host is unknown, set --%s: %w", hostnameFlag, err)
+			return "", fmt.Errorf("the name of this host is unknown, set --%s: %w", HostnameFlag, err)
 		}
 	}
 	name = strings.ToLower(strings.TrimSpace(name))
 	if name == "" {
-		return "", fmt.Errorf("the name of this node is blank; set --%s", hostnameFlag)
+		return "", fmt.Errorf("the name of this node is blank; set --%s", HostnameFlag)
 	}
 	return name, nil
 }

@@ -19,16 +19,16 @@ import (
 // view makes the observer that the API serves.
 func (p *process) view(counter backend.ConnectionCounter, waiting, invalidManifests func() []string, started time.Time) *view.Observer {
 	return view.New(view.Config{
-		Version: version.Get().GitVersion, Mode: string(p.cfg.EffectiveMode()), Started: started, Families: p.families.All, Node: p.name,
-		Renderers: renderers(p.cfg, p.opts.counters.limits()),
+		Version: version.Get().GitVersion, Mode: string(p.cfg.EffectiveMode()), Started: started, Families: p.families.All, Node: p.Name,
+		Renderers: Renderers(p.cfg, p.opts.counters.limits()),
 		Invalid:   map[string]func() []string{v1alpha1.ReasonInvalidConfiguration: p.opts.configFile.Invalid, v1alpha1.ReasonInvalidManifest: invalidManifests},
-		Waiting:   waiting, Unowned: p.builder.Unowned, Counter: counter, Clock: clock.RealClock{},
+		Waiting:   waiting, Unowned: p.Builder.Unowned, Counter: counter, Clock: clock.RealClock{},
 	})
 }
 
-// thisMachine returns what the commands that work without a proxy read of this machine: the addresses of the Node that is
+// ThisMachine returns what the commands that work without a proxy read of this machine: the addresses of the Node that is
 // made from it, and its interfaces.
-func thisMachine() (manifests.Options, []source.Source) {
+func ThisMachine() (manifests.Options, []source.Source) {
 	machine := netif.Kernel{}
 	return manifests.Options{Addrs: machine.NodeAddrs}, []source.Source{source.NewInterfaces(machine)}
 }

@@ -7,23 +7,14 @@ import (
 	"testing"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
+	"github.com/seed-11a05479/kube-proxy/test/kubeproxy"
 )
-
-const watchedHead = "apiVersion: kubeproxy.config.k8s.io/v1alpha2\nkind: KubeProxyConfiguration\n"
-
-func must(err error) {
-	if err != nil {
-		panic(err)
-	}
-}
-
-func mustWrite(path, content string) { must(os.WriteFile(path, []byte(content), 0o600)) }
 
 // TestDiffers checks what counts as a change of the configuration file, and that a file with which the proxy cannot start is
 // invalid: a running proxy must not exit because of it.
 func TestDiffers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.conf")
-	mustWrite(path, watchedHead+"mode: iptables\n")
+	kubeproxy.MustWrite(path, kubeproxy.LatestHead+"mode: iptables\n")
 	opts, flags := parse(t, "--config="+path, "--hostname-override=n", "-v=2")
 	l, err := opts.load(flags)
 	if err != nil {
@@ -50,7 +41,7 @@ func TestDiffers(t *testing.T) {
 		"mode: ipvs\n":           {invalid: "config.conf:3: mode: Invalid value"},
 		"mode: nftables\na: 1\n": {invalid: "config.conf:4: a: unknown field"},
 	} {
-		differs, err := opts.differs([]byte(watchedHead+content), l.cfg, flags)
+		differs, err := opts.differs([]byte(kubeproxy.LatestHead+content), l.Config, flags)
 		if differs != want.differs || (err == nil) != (want.invalid == "") || err != nil && !strings.Contains(err.Error(), want.invalid) {
 			t.Errorf("differs is %t, %v; want %+v, of:\n%s", differs, err, want, content)
 		}

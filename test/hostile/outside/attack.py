@@ -382,11 +382,11 @@ def counted():
 def guarded_loops():
     """As loops, but the range of cluster IPs is known."""
     write("range", [{"apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["10.96.0.0/16"]}}])
-    loops()
+    loops(guarded=True)
     remove("range")
 
 
-def loops():
+def loops(guarded=False):
     p = Proxy()
     cases = {
         "7 Services that are each other's cluster IP": (service("tenant", "a", "10.96.7.1", ["10.96.7.2"], "UDP", target=80) + service("tenant", "b", "10.96.7.2", ["10.96.7.1"], "UDP", target=80), "10.96.7.1"),
@@ -415,6 +415,8 @@ def loops():
             still = counted() - before - n
             report(f"{name}, from {who}", f"{n} packets reach the gateway, {still} a second later", n <= 70 and still <= 4)
     remove("loops")
+    if MODE != "nftables" and not guarded:
+        return  # docs/differences.md: iptables mode drops packets from cluster IPs if their range is known
     before = counted()
     frame("10.96.0.10", 80, "10.96.0.10", 80, 17, b"x")
     time.sleep(1.5)

@@ -1,0 +1,187 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/check"
+	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
+	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
+)
+
+// checkOptions are the flags of "kube-proxy check".
+type checkOptions struct {
+	before, strict                     bool
+	wait                               time.Duration
+	configFile, kubeconfig, mode, host string
+	skip                               []string
+	output                             string
+	checkOutput                        func() error
+}
+
+// waitPause is the time between two rounds of checks with --wait.
+const waitPause = time.Second
+
+func newCheckCommand() *cobra.Command {
+	opts := &checkOptions{}
+	command := &cobra.Command{
+		Use:   "check [--pre] [--config FILE]",
+		Short: "Check whether the proxy works on this node, or could work (--pre)",
+		Long: `Check whether the proxy works on this node; with --pre, whether the node has everything that it needs. Each line is ok, warn or
+fail, with what to do. If the configuration file cannot be used, that fails, and the defaults are checked.
+
+Run it as root in the node's network namespace. It changes nothing: --pre tries the rules in a network namespace of its own,
+for which the kernel may load modules, and binds ports for a moment.
+
+Exit codes: 0 if nothing failed, 1 if something did, 2 if the command line cannot be used.`,
+		Example: `  kube-proxy check --pre --config /var/lib/kube-proxy/config.conf
+  kube-proxy check --proxy-mode nftables --wait 2m
+  kubectl -n kube-system exec kube-proxy-x7k2p -- kube-proxy check --config /var/lib/kube-proxy/config.conf -o json`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runCheck(cmd, opts) },
+	}
+	flags := command.Flags()
+	flags.BoolVar(&opts.before, "pre", false, "Check whether the proxy could run here.")
+	flags.BoolVar(&opts.strict, "strict", false, "Let warnings fail.")
+	flags.DurationVar(&opts.wait, "wait", 0, "Repeat the checks until none fails, for at most this `duration`.")
+	flags.StringVar(&opts.configFile, "config", "", "Configuration `file` of the proxy, or a ConfigMap with one.")
+	flags.StringVar(&opts.kubeconfig, "kubeconfig", "", "Kubeconfig `file`, instead of the configuration's.")
+	flags.StringVar(&opts.mode, "proxy-mode", "", "Proxy `mode`, instead of the configuration's or the running proxy's: iptables, nftables.")
+	flags.StringVar(&opts.host, app.HostnameFlag, "", "Node `name`, instead of the configuration's.")
+	flags.StringSliceVar(&opts.skip, "skip", nil, "Leave out these `groups` of checks: "+strings.Join(check.Groups(), ", ")+".")
+	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
+	_ = command.RegisterFlagCompletionFunc("proxy-mode", cobra.FixedCompletions(servedModes(), cobra.ShellCompDirectiveNoFileComp))
+	_ = command.RegisterFlagCompletionFunc("skip", cobra.FixedCompletions(check.Groups(), cobra.ShellCompDirectiveNoFileComp))
+	command.AddCommand(newRehearseCommand())
+	return command
+}
+
+// validate returns a usage error for values that cannot be used.
+func (o *checkOptions) validate() error {
+	if err := o.checkOutput(); err != nil {
+		return err
+	}
+	if o.mode != "" {
+		if err := checkOneOf("proxy-mode", servedModes(), o.mode); err != nil {
+			return err
+		}
+	}
+	if o.wait < 0 {
+		return app.UsageError{Err: fmt.Errorf("--wait %s is negative", o.wait)}
+	}
+	return checkOneOf("skip", check.Groups(), o.skip...)
+}
+
+// checker returns a Checker of the proxy that the flags describe. A configuration file that cannot be used is one of its findings.
+func (o *checkOptions) checker(cmd *cobra.Command) (*check.Checker, error) {
+	l, invalid, err := o.load(cmd)
+	if err != nil {
+		return nil, err
+	}
+	checker, err := newChecker(l, slices.Contains(o.skip, "api"))
+	if err != nil {
+		return nil, err
+	}
+	checker.ConfigFile, checker.ConfigError = o.configFile, invalid
+	return checker, nil
+}
+
+// load returns the configuration of the proxy to check. invalid is why the configuration file is not used.
+func (o *checkOptions) load(cmd *cobra.Command) (l *app.Loaded, invalid, err error) {
+	if o.configFile != "" {
+		if l, invalid = loadConfig(cmd, o.configFile); invalid == nil {
+			o.override(l.Config)
+			if invalid = l.Validate("linux"); invalid == nil {
+				return l, nil, nil
+			}
+		}
+	}
+	l = &app.Loaded{Flags: cmd.Flags(), Config: app.DefaultConfig()}
+	if mode := runningMode(cmd.Context(), inspect.DefaultServer); !o.before && mode != "" {
+		l.Config.Mode = config.ProxyMode(mode)
+	}
+	o.override(l.Config)
+	return l, invalid, l.Validate("linux")
+}
+
+// override sets what flags give instead of the configuration.
+func (o *checkOptions) override(cfg *config.KubeProxyConfiguration) {
+	cfg.Mode = cmp.Or(config.ProxyMode(o.mode), cfg.Mode)
+	cfg.HostnameOverride = cmp.Or(o.host, cfg.HostnameOverride)
+	cfg.ClientConnection.Kubeconfig = cmp.Or(o.kubeconfig, cfg.ClientConnection.Kubeconfig)
+}
+
+// runningMode returns the mode of the proxy at an address; "" if none answers.
+func runningMode(ctx context.Context, server string) string {
+	client, err := inspect.NewClient(server, inspect.DefaultTimeout)
+	if err != nil {
+		return ""
+	}
+	info, err := client.Info(ctx)
+	if err != nil {
+		return ""
+	}
+	return info.Mode
+}
+
+func runCheck(cmd *cobra.Command, opts *checkOptions) error {
+	if err := opts.validate(); err != nil {
+		return err
+	}
+	checker, err := opts.checker(cmd)
+	if err != nil {
+		return app.ExitCode{Code: app.ExitUsage, Err: err}
+	}
+	name := "after"
+	if checker.Stage = check.After; opts.before {
+		checker.Stage, name = check.Before, "before"
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), opts.wait)
+	defer cancel()
+	results := check.Wait(ctx, waitPause, func() []check.Result { return checker.Run(cmd.Context(), opts.skip...) })
+	worst := check.Worst(results)
+	if opts.output == outputText {
+		err = printChecks(cmd.OutOrStdout(), results)
+	} else {
+		err = printObject(cmd.OutOrStdout(), opts.output, struct {
+			v1alpha1.TypeMeta
+			Stage  string         `json:"stage"`
+			Mode   string         `json:"mode"`
+			Status check.Status   `json:"status"`
+			Checks []check.Result `json:"checks"`
+		}{v1alpha1.Meta("NodeCheck"), name, checker.Node.Mode, worst, results})
+	}
+	if err == nil && (worst == check.Fail || worst == check.Warn && opts.strict) {
+		return app.ExitCode{Code: app.ExitFailure}
+	}
+	return err
+}
+
+// printChecks prints a line for each result, and what to do below it.
+func printChecks(out io.Writer, results []check.Result) error {
+	counts := map[check.Status]int{}
+	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for _, r := range results {
+		counts[r.Status]++
+		fmt.Fprintf(table, "%s\t%s/%s\t%s\n", r.Status, r.Group, r.Check, terminal.Printable(r.Message))
+		if r.Fix != "" {
+			fmt.Fprintf(table, "\t\t  %s\n", r.Fix)
+		}
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "%d ok, %d warn, %d fail\n", counts[check.OK], counts[check.Warn], counts[check.Fail])
+	return err
+}

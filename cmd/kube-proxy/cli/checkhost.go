@@ -1,0 +1,52 @@
+//go:build linux
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/check"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
+
+// newChecker returns a Checker of this node, as a configuration describes it. Nothing is opened yet.
+func newChecker(l *app.Loaded, withoutAPI bool) (*check.Checker, error) {
+	cfg := l.Config
+	chosen, _, err := app.ChooseMode(cfg, backend.CounterLimits{})
+	if err != nil {
+		return nil, err
+	}
+	n, err := app.NewThisNode(cfg, l.Features.Gates, cfg.HostnameOverride, app.MachineHasIPv6())
+	if err != nil {
+		return nil, err
+	}
+	host := &check.Linux{Mode: chosen, ModeName: string(cfg.EffectiveMode()), Families: n.Wanted, Modes: map[string]backend.Remover{}}
+	for _, m := range app.Modes(cfg, backend.CounterLimits{}) {
+		host.Modes[string(m.Name)] = m.Remover
+	}
+	checker := &check.Checker{Host: host, Node: check.Node{
+		Name: n.Name, Mode: host.ModeName, Families: n.Wanted, MetricsAddress: cfg.MetricsBindAddress, HealthzAddress: cfg.HealthzBindAddress,
+		LocalhostNodePorts: n.Planning.NodePorts.Loopback && len(n.Planning.ServedOnLoopback(cluster.IPv4)) > 0,
+	}}
+	if withoutAPI {
+		return checker, nil
+	}
+	checker.API, err = checkedAPI(cfg)
+	return checker, err
+}
+
+// checkedAPI returns the configured API server; nil if there is none, which the group api says.
+func checkedAPI(cfg *config.KubeProxyConfiguration) (check.API, error) {
+	client, err := app.ClientConfig(cfg, "")
+	switch {
+	case errors.Is(err, app.ErrNoServer):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("%w, or --skip api", err)
+	}
+	return check.NewAPI(client)
+}

@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/features"
+	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
+)
+
+func newGatesCommand() *cobra.Command {
+	var markdown bool
+	var output string
+	var check func() error
+	command := &cobra.Command{
+		Use:   "feature-gates",
+		Short: "List the feature gates with stage, default, effect and planned end",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := check(); err != nil {
+				return err
+			}
+			out := cmd.OutOrStdout()
+			if markdown {
+				fmt.Fprint(out, gatesMarkdown())
+				return nil
+			}
+			if output != outputText {
+				return printGates(out, output)
+			}
+			for _, gate := range features.Describe() {
+				fmt.Fprintf(out, "%s\n%s\nPlanned end: %s.\n\n", gate, terminal.Wrap(gate.Effect, 100), gate.End)
+			}
+			return nil
+		},
+	}
+	command.Flags().BoolVar(&markdown, "markdown", false, "Print docs/feature-gates.md.")
+	check = outputFlag(command, &output, outputText, outputJSON, outputYAML)
+	return command
+}
+
+// gate is a feature gate as it is printed in JSON and YAML.
+type gate struct {
+	Name    string `json:"name"`
+	Stage   string `json:"stage"`
+	Default bool   `json:"default"`
+	Effect  string `json:"effect"`
+	End     string `json:"plannedEnd"`
+}
+
+// printGates prints all gates as one object.
+func printGates(out io.Writer, output string) error {
+	var gates []gate
+	for _, g := range features.Describe() {
+		gates = append(gates, gate{g.Name, g.Stage, g.Default, g.Effect, g.End})
+	}
+	return printObject(out, output, struct {
+		v1alpha1.TypeMeta
+		Items []gate `json:"items"`
+	}{v1alpha1.Meta("FeatureGateList"), gates})
+}
+
+// gatesMarkdown writes docs/feature-gates.md.
+func gatesMarkdown() string {
+	var b strings.Builder
+	b.WriteString(`# Feature gates
+
+Generated from pkg/features; do not edit.
+
+Set gates with featureGates in the configuration file, or with --feature-gates if there is no file. They are read once, at
+start. A gate that only Kubernetes has causes a warning, an unknown gate an error. The page /flagz of the metrics server shows the gates in
+force. "kube-proxy config feature-gates" also lists the planned end of each: alpha gates may change in any version, beta gates are locked
+once GA, as in Kubernetes.
+
+| gate | stage | default | effect |
+|---|---|---|---|
+`)
+	for _, gate := range features.Describe() {
+		fmt.Fprintf(&b, "| %s | %s | %t | %s |\n", gate.Name, gate.Stage, gate.Default, gate.Effect)
+	}
+	return b.String()
+}

@@ -1,0 +1,224 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/component-base/term"
+
+	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/features"
+	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
+)
+
+// readerOptions say where a command reads what it shows: a running proxy, or objects where none runs.
+type readerOptions struct {
+	server              string
+	timeout             time.Duration
+	manifests           string
+	kubeconfig, context string
+	configFile, node    string
+	// namespace is that of Services that are named without one.
+	namespace string
+	// mode is the proxy mode to plan for in place of a running proxy; empty is the configuration's.
+	mode string
+	// here means that the Node is this machine, whatever its name, so that its addresses are those of this machine's interfaces.
+	here bool
+}
+
+// readerHelp is a part of the help of each command with readerOptions.
+const readerHelp = `
+It asks the proxy that runs on this node. Where none runs, --manifests or --kubeconfig shows what a proxy on the Node --node
+would do with the objects of files or of a cluster, configured by --config.`
+
+// The usages of flags that several commands have.
+const (
+	serverUsage  = "Metrics `address` of the running proxy, HOST:PORT."
+	contextUsage = "Context `name` of the kubeconfig."
+)
+
+// addFlags adds the flags to a command.
+func (o *readerOptions) addFlags(command *cobra.Command) {
+	flags := command.Flags()
+	flags.StringVar(&o.server, "server", inspect.DefaultServer, serverUsage)
+	flags.DurationVar(&o.timeout, "request-timeout", inspect.DefaultTimeout, "Maximum `time` to wait for the running proxy.")
+	flags.StringVar(&o.manifests, "manifests", "", "Read a `directory` of manifests, not a running proxy.")
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Read the cluster of a kubeconfig `file`, not a running proxy.")
+	flags.StringVar(&o.context, "context", "", contextUsage)
+	flags.StringVar(&o.node, "node", "", "Node `name`, with --manifests or --kubeconfig. Default: this host's.")
+	flags.StringVar(&o.configFile, "config", "", "Configuration `file` of the proxy, with --manifests or --kubeconfig.")
+}
+
+// addNamespace adds the flag with the namespace of Services that are named without one.
+func (o *readerOptions) addNamespace(command *cobra.Command) {
+	command.Flags().StringVarP(&o.namespace, "namespace", "n", metav1.NamespaceDefault, "Service `namespace`, unless the name has one.")
+	_ = command.RegisterFlagCompletionFunc("namespace", o.completeNamespaces)
+}
+
+// qualified adds the namespace to the name of a Service that has none; other texts are left as they are. svc/NAME, as kubectl
+// accepts, is a name.
+func (o *readerOptions) qualified(name string) string { return inspect.Qualified(o.namespace, name) }
+
+// completeServices and completeNamespaces list what the proxy that runs on this node serves.
+func (o *readerOptions) completeServices(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return o.complete(cmd, args, inspect.ServiceNames)
+}
+
+func (o *readerOptions) completeNamespaces(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return o.complete(cmd, nil, inspect.Namespaces)
+}
+
+func (o *readerOptions) complete(cmd *cobra.Command, args []string, names func(context.Context, inspect.Reader) []string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	client, err := inspect.NewClient(o.server, inspect.DefaultTimeout)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return names(cmd.Context(), client), cobra.ShellCompDirectiveNoFileComp
+}
+
+// running reports whether a running proxy is to be asked.
+func (o *readerOptions) running() bool { return o.manifests == "" && o.kubeconfig == "" }
+
+// check rejects flags that contradict each other.
+func (o *readerOptions) check(cmd *cobra.Command) error {
+	switch {
+	case o.manifests != "" && o.kubeconfig != "":
+		return app.UsageError{Err: errors.New("--manifests and --kubeconfig exclude each other: objects come from one place")}
+	case !o.running() && cmd.Flags().Changed("server"):
+		return app.UsageError{Err: errors.New("--server names a running proxy: it excludes --manifests and --kubeconfig")}
+	case o.running() && (o.node != "" || o.configFile != ""):
+		return app.UsageError{Err: errors.New("--node and --config need --manifests or --kubeconfig: a running proxy has its own")}
+	}
+	return nil
+}
+
+// clusterTimeout bounds the reading of a whole cluster.
+const clusterTimeout = time.Minute
+
+// open returns the reader that the flags ask for.
+func (o *readerOptions) open(cmd *cobra.Command) (inspect.Reader, error) {
+	if err := o.check(cmd); err != nil {
+		return nil, err
+	}
+	if o.running() {
+		client, err := inspect.NewClient(o.server, o.timeout)
+		if err != nil {
+			return nil, app.UsageError{Err: err}
+		}
+		return client, nil
+	}
+	return o.load(cmd)
+}
+
+// failing warns of what is wrong with the proxy as a whole, and returns an error if the last sync failed in a family, or in any if family
+// is empty.
+func failing(cmd *cobra.Command, from inspect.Reader, family string) error {
+	info, err := from.Info(cmd.Context())
+	if err != nil {
+		return err
+	}
+	inspect.PrintProblems(cmd.ErrOrStderr(), info)
+	return inspect.Failing(info, family)
+}
+
+// load reads the objects of files or a cluster, as a proxy with the configuration would.
+func (o *readerOptions) load(cmd *cobra.Command) (inspect.Reader, error) {
+	cfg, gates, err := o.configuration(cmd)
+	if err != nil {
+		return nil, err
+	}
+	// Another machine is taken to have both families.
+	n, err := app.NewThisNode(cfg, gates, o.node, !o.here || app.MachineHasIPv6())
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(cmd.Context(), clusterTimeout, fmt.Errorf("the API server did not answer within %s", clusterTimeout))
+	defer cancel()
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	machine, network := app.ThisMachine()
+	var objects source.Source
+	if o.manifests != "" {
+		objects = manifests.New(o.manifests, n.Name, machine)
+	} else {
+		client, err := restConfig(o.kubeconfig, o.context, "kube-proxy")
+		if err != nil {
+			return nil, err
+		}
+		if objects, err = apiserver.New(client, n.Name, apiserver.Options{TrustLists: true, OnFailure: func(resource, cause string) {
+			if cause != "" {
+				fail(fmt.Errorf("list %s: the API server at %s is %s", resource, client.Host, cause))
+			}
+		}}); err != nil {
+			return nil, err
+		}
+	}
+	sources := []source.Source{objects}
+	if o.here {
+		sources = append(sources, network...)
+	}
+	// This is how a plan becomes rules without a running proxy.
+	rules := status.Rules{Mode: string(cfg.EffectiveMode()), Renderers: app.Renderers(cfg, backend.CounterLimits{}), Families: n.Wanted}
+	return inspect.Load(ctx, n.Builder, n.Planning, rules, sources...)
+}
+
+// configuration returns that of the configuration file, or the flags' defaults.
+func (o *readerOptions) configuration(cmd *cobra.Command) (*config.KubeProxyConfiguration, features.Gates, error) {
+	cfg, gates := app.DefaultConfig(), features.Read(nil).Gates
+	if o.configFile != "" {
+		l, err := loadValidConfig(cmd, o.configFile)
+		if err != nil {
+			return nil, gates, err
+		}
+		cfg, gates = l.Config, l.Features.Gates
+	}
+	if o.mode != "" {
+		cfg.Mode = config.ProxyMode(o.mode)
+	}
+	return cfg, gates, nil
+}
+
+// restConfig finds the API server as kubectl does, or as a pod. kubeconfig and context may be empty.
+func restConfig(kubeconfig, context, userAgent string) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	client, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, errors.New("find the API server: there is no kubeconfig in ~/.kube/config or $KUBECONFIG, and this is no pod; give --kubeconfig")
+	case err != nil:
+		return nil, fmt.Errorf("find the API server: %w; give --kubeconfig", err)
+	}
+	return rest.AddUserAgent(client, userAgent), nil
+}
+
+// printer returns how text is printed for a command: as wide as its terminal, if it has one.
+func printer(cmd *cobra.Command) inspect.Printer {
+	width, _, err := term.TerminalSize(cmd.OutOrStdout())
+	if err != nil {
+		width = 0
+	}
+	return inspect.Printer{Width: width}
+}
+
+// isTerminal reports whether out is a terminal.
+func isTerminal(out io.Writer) bool {
+	_, _, err := term.TerminalSize(out)
+	return err == nil
+}

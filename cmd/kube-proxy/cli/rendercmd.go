@@ -1,0 +1,145 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
+)
+
+// exitDiffers is the exit code of "kube-proxy render --diff" if there are differences.
+const exitDiffers = 3
+
+// renderOptions are the flags of "kube-proxy render".
+type renderOptions struct {
+	readerOptions
+	compare     bool
+	output      string
+	checkOutput func() error
+}
+
+func newRenderCommand() *cobra.Command {
+	opts := &renderOptions{}
+	command := &cobra.Command{
+		Use:   "render [--mode MODE] [--diff]",
+		Short: "Print the rules that the kernel should have, or what differs",
+		Long: `Print the rules that the kernel should have, as nft -f or iptables-restore --noflush loads them, without what the kernel writes:
+counters, and the clients of session affinity.
+
+--diff lists the chains, sets and maps that differ from the kernel's: + is missing in the kernel, - is only there. It needs nft to
+read nftables chains, and CAP_NET_ADMIN if no proxy runs. Of a running proxy it adds what "kube-proxy drift" lists.
+
+--mode renders for another proxy mode; a running proxy keeps the defaults of its own, such as those of nodePortAddresses.
+` + readerHelp + `
+
+Exit codes: 0, 3 if --diff finds a difference, 1 or 2 if there is no answer.`,
+		Example: `  kube-proxy render --diff
+  kube-proxy render --mode nftables --manifests examples --node node1`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return opts.run(cmd) },
+	}
+	opts.addFlags(command)
+	command.Flags().StringVar(&opts.mode, "mode", "", "Proxy `mode`: "+strings.Join(servedModes(), ", ")+". Default: the proxy's own.")
+	_ = command.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions(servedModes(), cobra.ShellCompDirectiveNoFileComp))
+	command.Flags().BoolVar(&opts.compare, "diff", false, "Compare the rules with the kernel's.")
+	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
+	return command
+}
+
+// run prints rules or differences.
+func (o *renderOptions) run(cmd *cobra.Command) error {
+	if err := o.checkOutput(); err != nil {
+		return err
+	}
+	if o.mode != "" {
+		if err := checkOneOf("mode", servedModes(), o.mode); err != nil {
+			return err
+		}
+	}
+	o.here = o.compare
+	reader, err := o.open(cmd)
+	if err != nil {
+		return err
+	}
+	if o.compare {
+		return o.runDiff(cmd, reader)
+	}
+	rules, err := reader.Ruleset(cmd.Context(), o.mode)
+	if err != nil {
+		return err
+	}
+	if o.output != outputText {
+		return printObject(cmd.OutOrStdout(), o.output, rules)
+	}
+	return inspect.PrintRuleset(cmd.OutOrStdout(), rules)
+}
+
+// runDiff prints differences and, of the rules of a running proxy, repairs.
+func (o *renderOptions) runDiff(cmd *cobra.Command, reader inspect.Reader) error {
+	found, err := reader.Compare(cmd.Context(), o.mode)
+	if err != nil {
+		return err
+	}
+	repairs := &v1alpha1.RepairList{}
+	if o.running() && o.mode == "" {
+		if repairs, err = reader.Repairs(cmd.Context()); err != nil {
+			return err
+		}
+	}
+	if o.output != outputText {
+		err = printObject(cmd.OutOrStdout(), o.output, struct {
+			*v1alpha1.Comparison
+			Repairs []v1alpha1.Repair `json:"repairs,omitempty"`
+		}{found, repairs.Items})
+	} else if err = inspect.PrintComparison(cmd.OutOrStdout(), found); err == nil && len(repairs.Items) > 0 {
+		fmt.Fprintln(cmd.OutOrStdout(), "\nOther programs changed, and the proxy repaired:")
+		err = printer(cmd).PrintRepairs(cmd.OutOrStdout(), repairs)
+	}
+	if err == nil && len(found.Items) > 0 {
+		return app.ExitCode{Code: exitDiffers}
+	}
+	return err
+}
+
+// newDriftCommand returns the part of "kube-proxy render --diff" about the past: it reads no rules, and no repair changes its exit
+// code.
+func newDriftCommand() *cobra.Command {
+	opts := &renderOptions{}
+	command := &cobra.Command{
+		Use:   "drift",
+		Short: "Show which rules other programs changed, and the proxy repaired",
+		Long: `List the last 100 times that another program changed the rules of the proxy that runs on this node: when, which chains, sets or
+elements, and the program, if the kernel reports it. The proxy repairs them; "kube-proxy render --diff" also shows what differs now.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return opts.runDrift(cmd) },
+	}
+	command.Flags().StringVar(&opts.server, "server", inspect.DefaultServer, serverUsage)
+	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
+	return command
+}
+
+// runDrift prints repairs.
+func (o *renderOptions) runDrift(cmd *cobra.Command) error {
+	if err := o.checkOutput(); err != nil {
+		return err
+	}
+	reader, err := o.open(cmd)
+	if err != nil {
+		return err
+	}
+	repairs, err := reader.Repairs(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if o.output != outputText {
+		err = printObject(cmd.OutOrStdout(), o.output, repairs)
+	} else {
+		err = printer(cmd).PrintRepairs(cmd.OutOrStdout(), repairs)
+	}
+	return cmp.Or(err, failing(cmd, reader, ""))
+}

@@ -1,0 +1,229 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
+)
+
+// serviceOptions are the flags of "kube-proxy service ...".
+type serviceOptions struct {
+	readerOptions
+	all         bool
+	noHeaders   bool
+	address     string
+	output      string
+	checkOutput func() error
+	watch       bool
+	interval    time.Duration
+}
+
+func newServiceCommand() *cobra.Command {
+	command := &cobra.Command{
+		Use:     "service",
+		Aliases: []string{"services", "svc"},
+		Short:   "Show Services as this node serves them",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	command.AddCommand(newServiceListCommand(), newServiceDescribeCommand())
+	return command
+}
+
+func newServiceListCommand() *cobra.Command {
+	opts := &serviceOptions{}
+	command := &cobra.Command{
+		Use:     "list [-A | -n NAMESPACE]",
+		Aliases: []string{"get", "ls"},
+		Short:   "List Services with their endpoints and problems",
+		Long: `List Services with their ready and all endpoint addresses, and why connections to some of them fail on this node; also
+EndpointSlices whose Service is not served. -o wide adds connections, which the kernel counts from 0 again when it gets another rule,
+as when endpoints are added. --watch shows the busiest Services first.
+` + readerHelp,
+		Example: `  kube-proxy service list -A -o wide
+  kube-proxy service list --address 10.96.0.10
+  kubectl -n kube-system exec kube-proxy-x7k2p -- kube-proxy service list -A`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return opts.run(cmd, opts.list) },
+	}
+	opts.addFlags(command)
+	opts.addNamespace(command)
+	command.Flags().BoolVar(&opts.noHeaders, "no-headers", false, "Print no names of columns.")
+	command.Flags().BoolVarP(&opts.all, "all-namespaces", "A", false, "List all namespaces.")
+	command.Flags().StringVar(&opts.address, "address", "", "List the Services, of all namespaces, that have this IP `address`, an endpoint with it, or node ports on it.")
+	return command
+}
+
+func newServiceDescribeCommand() *cobra.Command {
+	opts := &serviceOptions{}
+	command := &cobra.Command{
+		Use:   "describe [NAMESPACE/]NAME",
+		Short: "Show one Service with its endpoints, and why some are left out",
+		Long: `Show what happens to connections to each address of a Service, to which endpoints they are sent and why not to others, how many
+the kernel has counted, and how long the last change took to program.
+` + readerHelp,
+		Example: `  kube-proxy service describe default/web
+  kube-proxy service describe web -n default --manifests examples --node node1`,
+		Args: usageArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			namespace, name, _ := strings.Cut(opts.qualified(args[0]), "/")
+			if namespace == "" || name == "" || strings.Contains(name, "/") {
+				return app.UsageError{Err: fmt.Errorf("%q does not name a Service: write NAMESPACE/NAME", args[0])}
+			}
+			return opts.run(cmd, func(r round) (*inspect.Counters, error) { return opts.describe(r, namespace, name) })
+		},
+	}
+	opts.addFlags(command)
+	opts.addNamespace(command)
+	command.ValidArgsFunction = opts.completeServices
+	return command
+}
+
+// addFlags adds the flags that both commands have.
+func (o *serviceOptions) addFlags(command *cobra.Command) {
+	o.readerOptions.addFlags(command)
+	command.Flags().BoolVarP(&o.watch, "watch", "w", false, "Repeat, with connections per second.")
+	command.Flags().DurationVar(&o.interval, "interval", 2*time.Second, "Repeat --watch after this `time`.")
+	o.checkOutput = outputFlag(command, &o.output, outputTable, outputWide, outputName, outputJSON, outputYAML)
+}
+
+// round is one reading and printing; --watch has many.
+type round struct {
+	context.Context
+	out     io.Writer
+	errs    io.Writer
+	from    inspect.Reader
+	print   inspect.Printer
+	earlier *inspect.Counters
+}
+
+// counters returns the counters that the next round compares with, and the rates since the round before. If the reading failed,
+// the next round compares with the last one that did not.
+func (r round) counters(failed string, at time.Time, services ...v1alpha1.Service) (*inspect.Counters, *inspect.Rates) {
+	if failed != "" {
+		return r.earlier, nil
+	}
+	now := inspect.CountersOf(at, services...)
+	return now, now.Since(r.earlier)
+}
+
+// run reads and prints once, or with --watch repeatedly.
+func (o *serviceOptions) run(cmd *cobra.Command, show func(round) (*inspect.Counters, error)) error {
+	if err := o.checkFlags(); err != nil {
+		return err
+	}
+	from, err := o.open(cmd)
+	if err != nil {
+		return err
+	}
+	out, style := cmd.OutOrStdout(), printer(cmd)
+	style.Wide = o.output == outputWide
+	showRound := func(ctx context.Context, earlier *inspect.Counters) (*inspect.Counters, error) {
+		return show(round{ctx, out, cmd.ErrOrStderr(), from, style, earlier})
+	}
+	if !o.watch {
+		if _, err := showRound(cmd.Context(), nil); err != nil {
+			return err
+		}
+		return failing(cmd, from, "")
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	watch := inspect.Watch{Interval: o.interval, Out: out, Separator: o.separator(), Terminal: o.textual() && isTerminal(out)}
+	return watch.Run(ctx, showRound)
+}
+
+// checkFlags returns a usage error for flags that contradict each other.
+func (o *serviceOptions) checkFlags() error {
+	switch {
+	case o.interval <= 0:
+		return app.UsageError{Err: fmt.Errorf("--interval %s is not positive", o.interval)}
+	case o.watch && !o.running():
+		return app.UsageError{Err: fmt.Errorf("--watch needs a running proxy: objects of files or a cluster are read once")}
+	}
+	return o.checkOutput()
+}
+
+// textual reports whether the output is for people.
+func (o *serviceOptions) textual() bool { return o.output == outputTable || o.output == outputWide }
+
+// separator is what stands between two rounds of --watch.
+func (o *serviceOptions) separator() string {
+	switch o.output {
+	case outputJSON:
+		return ""
+	case outputYAML:
+		return "---\n"
+	default:
+		return "\n"
+	}
+}
+
+// list shows the list.
+func (o *serviceOptions) list(r round) (*inspect.Counters, error) {
+	namespace := o.namespace
+	if o.all || o.address != "" {
+		namespace = ""
+	}
+	filter, err := status.ParseFilter(namespace, o.address)
+	if err != nil {
+		return nil, err
+	}
+	services, err := r.from.Services(r, filter, o.output != outputTable || o.watch)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case o.output == outputName:
+		return nil, inspect.PrintNames(r.out, services)
+	case !o.textual():
+		return nil, printObject(r.out, o.output, services)
+	case len(services.Items) == 0:
+		if _, err := fmt.Fprintln(r.errs, o.nothing(r, namespace)); err != nil {
+			return nil, err
+		}
+	}
+	r.print.Namespaces, r.print.NoHeaders = namespace == "", o.noHeaders
+	counters, rates := r.counters(services.ConnectionsError, services.Time, services.Items...)
+	return counters, r.print.PrintServices(r.out, services, rates)
+}
+
+// nothing is what is printed in place of an empty list, as kubectl does, with the number of Services elsewhere.
+func (o *serviceOptions) nothing(r round, namespace string) string {
+	if o.address != "" {
+		return "No Services found with the address " + o.address + "."
+	}
+	if namespace == "" {
+		return "No Services found."
+	}
+	text := "No Services found in namespace " + namespace
+	if all, err := r.from.Services(r, status.Filter{}, false); err == nil && len(all.Items) > 0 {
+		text += fmt.Sprintf("; %d in others: -A", len(all.Items))
+	}
+	return text + "."
+}
+
+// describe shows one Service.
+func (o *serviceOptions) describe(r round, namespace, name string) (*inspect.Counters, error) {
+	service, err := r.from.Service(r, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	if !o.textual() {
+		return nil, printObject(r.out, o.output, service)
+	}
+	counters, rates := r.counters(service.ConnectionsError, *service.Time, *service)
+	return counters, r.print.PrintService(r.out, service, rates)
+}

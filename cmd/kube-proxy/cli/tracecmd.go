@@ -1,0 +1,175 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/inspect/packets"
+)
+
+// exitNothing is the exit code of "kube-proxy trace" if there were no packets; it has exitRefused, too.
+const exitNothing = 4
+
+// The largest values of the flags.
+const (
+	maxTraced   = 1000
+	maxDuration = time.Hour
+)
+
+// traceOptions are the flags of "kube-proxy trace".
+type traceOptions struct {
+	readerOptions
+	to, from    string
+	opening     bool
+	count       int
+	duration    time.Duration
+	output      string
+	checkOutput func() error
+}
+
+func newTraceCommand() *cobra.Command {
+	opts := &traceOptions{}
+	command := &cobra.Command{
+		Use:   "trace [[NAMESPACE/]NAME[:PORT] | ADDRESS[:PORT[/PROTOCOL]]] [--from CIDR]",
+		Short: "Show what happens to real packets to a Service or an address",
+		Long: fmt.Sprintf(`Follow real packets through the rules of kube-proxy and all other programs on this node: to which Service and endpoint they were
+sent, whether the source address was replaced, and whose chain refused them. The packets are those to the addresses of a Service,
+with node ports; to an ADDRESS, or one port there (TCP unless it has /udp or /sctp); or all from --from. Answers are not shown.
+
+The kernel reports them (nftables' trace), of busy Services at most %d packets a second in each IP family; no packet is changed.
+Only a connection's first packet meets the nat chains, which choose its endpoint.
+
+It writes tables named kube-proxy-trace, which the kernel removes when the command ends. It needs CAP_NET_ADMIN, Linux 5.12 or
+later, and the network namespace of the node; one trace can run at a time. What iptables-legacy does with packets is not shown.
+`+readerHelp+`
+
+Exit codes: 0 if all packets arrived; 3 if one was refused, vanished, or could not be followed to its end; 4 if there was none;
+1 or 2 if there is no answer.`, packets.PerSecond),
+		Example: `  kube-proxy trace default/web
+  kube-proxy trace 10.96.0.10:53/udp --from 10.244.1.0/24 --count 3
+  kubectl -n kube-system exec kube-proxy-x7k2p -- kube-proxy trace default/web -o json`,
+		Args: usageArgs(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				opts.to = opts.qualified(args[0])
+			}
+			return opts.run(cmd)
+		},
+		ValidArgsFunction: opts.completeServices,
+	}
+	opts.addFlags(command)
+	opts.addNamespace(command)
+	command.Flags().StringVar(&opts.from, "from", "", "Follow only packets from this `CIDR` or address.")
+	command.Flags().BoolVar(&opts.opening, "new", false, "Of TCP, follow only the packets that open a connection.")
+	command.Flags().IntVar(&opts.count, "count", 10, "End after this `number` of packets, at most 1000.")
+	command.Flags().DurationVar(&opts.duration, "duration", 30*time.Second, "End after this `time`, at most 1h.")
+	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
+	return command
+}
+
+// check returns what to trace, or a usage error.
+func (o *traceOptions) check() (packets.Target, error) {
+	target, err := packets.ParseTarget(o.to, o.from)
+	target.Opening = o.opening
+	switch {
+	case err != nil:
+		return target, app.UsageError{Err: err}
+	case o.count < 1 || o.count > maxTraced:
+		return target, app.UsageError{Err: fmt.Errorf("--count %d is not between 1 and %d", o.count, maxTraced)}
+	case o.duration <= 0 || o.duration > maxDuration:
+		return target, app.UsageError{Err: fmt.Errorf("--duration %s is not between 0 and %s", o.duration, maxDuration)}
+	}
+	return target, o.checkOutput()
+}
+
+// run traces packets and prints them.
+func (o *traceOptions) run(cmd *cobra.Command) error {
+	target, err := o.check()
+	if err != nil {
+		return err
+	}
+	o.here = true
+	reader, err := o.open(cmd)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	info, err := reader.Info(ctx)
+	if err != nil {
+		return err
+	}
+	filter, names, err := target.Resolve(ctx, reader, info.NodePortAddresses)
+	if err != nil {
+		return err
+	}
+	if err := traceable(ctx, info.Mode); err != nil {
+		return err
+	}
+	tracer, err := openTracer(ctx, filter)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "Tracing up to %s for %s; Ctrl-C ends it.\n", packetsText(o.count), o.duration)
+	limited, cancel := context.WithTimeout(ctx, o.duration)
+	defer cancel()
+	follow := packets.Trace{Tracer: tracer, Names: names, Why: whyNotForwarded, Count: o.count, Show: o.show(cmd)}
+	result, err := follow.Follow(limited)
+	if err := errors.Join(err, tracer.Close()); err != nil {
+		return err
+	}
+	return o.conclude(cmd, result)
+}
+
+// show returns what prints a packet.
+func (o *traceOptions) show(cmd *cobra.Command) func(*v1alpha1.PacketTrace) error {
+	style := printer(cmd)
+	return func(p *v1alpha1.PacketTrace) error {
+		if o.output == outputYAML {
+			fmt.Fprintln(cmd.OutOrStdout(), "---")
+		}
+		if o.output != outputText {
+			return printObject(cmd.OutOrStdout(), o.output, p)
+		}
+		return style.PrintPacket(cmd.OutOrStdout(), p)
+	}
+}
+
+// conclude prints a summary, apart from the packets, and returns the exit code.
+func (o *traceOptions) conclude(cmd *cobra.Command, r packets.Result) error {
+	out := cmd.ErrOrStderr()
+	if r.Lost {
+		fmt.Fprintln(out, "Some events were lost: the kernel had more than could be received. Trace fewer packets, with --from or a port.")
+	}
+	switch {
+	case r.Packets == 0:
+		fmt.Fprintln(out, "No packet was seen on this node: none was sent to it, or it was dropped before netfilter.\n"+
+			"The destination is the one that the client uses: connections through a Service are traced with its name.")
+		return app.ExitCode{Code: exitNothing}
+	case r.Refused > 0:
+		fmt.Fprintf(out, "%d of %s did not arrive.\n", r.Refused, packetsText(r.Packets))
+		return app.ExitCode{Code: exitRefused}
+	case r.Unknown > 0:
+		fmt.Fprintf(out, "%d of %s could not be followed to the end.\n", r.Unknown, packetsText(r.Packets))
+		return app.ExitCode{Code: exitRefused}
+	default:
+		fmt.Fprintf(out, "%s arrived.\n", packetsText(r.Packets))
+		return nil
+	}
+}
+
+func packetsText(n int) string {
+	if n == 1 {
+		return "1 packet"
+	}
+	return fmt.Sprintf("%d packets", n)
+}

@@ -1,0 +1,40 @@
+//go:build linux
+
+package cli
+
+import (
+	"context"
+
+	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+)
+
+// openTracer begins a trace.
+func openTracer(ctx context.Context, f trace.Filter) (trace.Tracer, error) { return trace.Open(ctx, f) }
+
+// whyNotForwarded returns why the kernel does not send a packet on; "" if that is not known.
+func whyNotForwarded(h *trace.Headers) string {
+	return netif.Kernel{}.WhyNotForwarded(h.Source.Addr(), h.Destination.Addr(), h.In, h.Mark)
+}
+
+// traceable returns an error if the kernel cannot report what the rules of a proxy mode do. An empty mode is not known: then it is
+// any that has rules here.
+func traceable(ctx context.Context, name string) error {
+	for _, m := range app.Modes(app.DefaultConfig(), backend.CounterLimits{}) {
+		mode, ok := m.Remover.(backend.Mode)
+		if !ok || name != "" && name != string(m.Name) {
+			continue
+		}
+		if name == "" {
+			if present, err := m.Present(ctx); err != nil || !present {
+				continue // what cannot be read does not prevent a trace
+			}
+		}
+		if err := mode.Untraceable(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,131 @@
+//go:build linux
+
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/utils/clock"
+
+	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
+	"github.com/seed-11a05479/kube-proxy/test/cases"
+	"github.com/seed-11a05479/kube-proxy/test/clusters"
+)
+
+// TestCommandsTellTheState runs the commands before the first sync, while one family has never succeeded or fails now, and when all
+// is well: a command that cannot know says so, and ends with another exit code than 0.
+func TestCommandsTellTheState(t *testing.T) {
+	snapshot, err := cases.Snapshot(clusters.Service("default/web", "clusterIPs: [10.96.0.10, 'fd00:10:96::10'], ports: [{name: http, port: 80}]")+
+		clusters.Slice("default/web", "web-1", "{name: http, port: 8080}", "{addresses: [10.244.1.2]}"), cluster.IPv4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := view.New(view.Config{Mode: "nftables", Node: "node1", Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, Clock: clock.RealClock{},
+		Waiting: func() []string { return []string{"the API server to list services (forbidden)"} }})
+	server := httptest.NewServer(view.NewHandler(o))
+	defer server.Close()
+	var history proxy.History
+	sync := func(four, six error) func() {
+		return func() {
+			o.Synced(history.Add(&proxy.Sync{After: snapshot, Plan: plan.Compute(snapshot, &plan.Options{}, nil),
+				Results: []backend.Result{{Family: cluster.IPv4, Err: four}, {Family: cluster.IPv6, Err: six}}}))
+		}
+	}
+	if mode := runningMode(t.Context(), server.URL); mode != "nftables" {
+		t.Errorf("check takes the mode %q", mode)
+	}
+	busy := errors.New("the table is another program's")
+	const failed = "error: IPv4: the last sync failed, and what was in force there before stays so, if anything was: the table is another program's"
+	for _, state := range []struct {
+		name   string
+		change func()
+		// list is in the output of "service list" and errs in the errors, empty if there is none; explain is that of IPv4 packets.
+		list, errs, explain string
+		explained           int
+	}{
+		{"before the first sync", func() {}, "", "no sync has succeeded yet; the rules of an earlier proxy stay in force, if there are any; waiting for: the API server to list services (forbidden)",
+			"no sync has succeeded yet", 1},
+		{"the first sync failed", sync(busy, busy), "", "the last one failed: the table is another program's", "no sync has succeeded yet", 1},
+		{"IPv4 has never succeeded", sync(busy, nil), "web", failed, "no rules of this proxy are in force in IPv4", 1},
+		{"all is well", sync(nil, nil), "web", "", "", 0},
+		{"IPv4 fails now", sync(busy, nil), "web", failed, failed, 1},
+	} {
+		state.change()
+		run := func(wantOut, wantErr string, wantCode int, args ...string) {
+			t.Helper()
+			var out, errs bytes.Buffer
+			code := Run(append(args, "--server", server.URL), &out, &errs)
+			if code != wantCode || !strings.Contains(out.String(), wantOut) || !strings.Contains(errs.String(), wantErr) || (errs.Len() == 0) != (wantErr == "") {
+				t.Errorf("%s: %s: exit code %d, want %d\n%s%s", state.name, args, code, wantCode, &out, &errs)
+			}
+		}
+		code := 0
+		if state.errs != "" {
+			code = app.ExitFailure
+		}
+		run(state.list, state.errs, code, "service", "list", "-A")
+		run(state.list, state.errs, code, "service", "describe", "default/web")
+		run("", state.errs, code, "drift")
+		run("", state.explain, state.explained, "explain", "--from", "external", "--to", "10.96.0.10:80")
+		if state.errs == "" {
+			run("default/web\n", "", 0, "svc", "get", "-o", "name")
+			run("web", "", 0, "service", "list", "--no-headers")
+			run("", "No Services found in namespace shop; 1 in others: -A.", 0, "service", "list", "-n", "shop")
+		}
+		if state.list != "" {
+			completes(t, server.URL, "default/web", "service", "describe")
+			completes(t, server.URL, "default/web", "explain")
+			completes(t, server.URL, "default", "trace", "-n")
+		}
+		if state.list != "" { // IPv6 is in force, and has no endpoint
+			run("NoEndpoints", "", exitRefused, "explain", "--from", "external", "--to", "[fd00:10:96::10]:80")
+		}
+	}
+}
+
+// completes asks for the completion of a command line as a shell does.
+func completes(t *testing.T, server, want string, line ...string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	args := append([]string{"__complete", line[0]}, line[1:]...)
+	if last := len(args) - 1; strings.HasPrefix(args[last], "-") {
+		args = append(args[:last], "--server", server, args[last])
+	} else {
+		args = append(args, "--server", server)
+	}
+	if code := Run(append(args, ""), &out, &errs); code != 0 || !strings.HasPrefix(out.String(), want+"\n") || !strings.Contains(errs.String(), "NoFileComp") {
+		t.Errorf("%q: exit code %d\n%s%s", args, code, &out, &errs)
+	}
+}
+
+// TestCheckWithoutServer checks everything else of a node where nothing says where the API server is.
+func TestCheckWithoutServer(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	var out, errs bytes.Buffer
+	code := Run([]string{"check", "--skip", "kernel,tools,firewall,proxies,ports,proxy"}, &out, &errs)
+	if code == app.ExitUsage || errs.Len() > 0 || !strings.Contains(out.String(), " no API server is configured: ") || !strings.Contains(out.String(), "settings/") {
+		t.Errorf("exit code %d\n%s%s", code, &out, &errs)
+	}
+}
+
+// TestUnreachableServer reads a cluster that does not answer: the cause is there at once.
+func TestUnreachableServer(t *testing.T) {
+	server := httptest.NewServer(nil)
+	server.Close()
+	directory := files(t, map[string]string{"kubeconfig": "apiVersion: v1\nkind: Config\ncurrent-context: c\ncontexts: [{name: c, context: {cluster: c}}]\nclusters: [{name: c, cluster: {server: '" + server.URL + "'}}]\n"})
+	var out, errs bytes.Buffer
+	code := Run([]string{"service", "list", "--node", "n1", "--kubeconfig", filepath.Join(directory, "kubeconfig")}, &out, &errs)
+	if code != app.ExitFailure || !strings.Contains(errs.String(), "the API server at "+server.URL+" is unreachable") {
+		t.Errorf("exit code %d\n%s%s", code, &out, &errs)
+	}
+}
