@@ -184,9 +184,9 @@ cluster: build ## the tests of a cluster of three and of API server trouble, who
 	(cd test/e2e && CLUSTER=whole CI=true go test -count=1 -timeout 30m -v -run '/API server trouble' ./...)
 
 real: IMAGE = localhost/kube-proxy:latest
-real: image ## a real cluster of two nodes by kubeadm, with the image installed by the documented ways; needs root, takes 7 minutes, 10 more the first time (ONLY=chart: these steps)
-	@build/need.sh go namespaces ip runc
-	@go run -C test/real . -repository $(CURDIR) -only '$(ONLY)'
+real: image ## a real cluster of two nodes by kubeadm, with the image installed by the documented ways, and Kubernetes' specs of Services; needs root, takes half an hour, 20 minutes more the first time (ONLY=chart: these steps; SPECS=affinity: these specs)
+	@build/need.sh go namespaces ip runc curl nc wget
+	@go run -C test/real . -repository $(CURDIR) -only '$(ONLY)' $(if $(SPECS),-specs '$(SPECS)')
 
 servers: build ## the proxy with an API server of each supported release of Kubernetes; needs root, takes 6 minutes, the first time half an hour to compile them
 	@build/need.sh go $(LABORATORY)

@@ -18,6 +18,7 @@ packages() {
 	promtool) echo "prometheus|golang-github-prometheus|prometheus|prometheus" ;;
 	chromium) echo "chromium fonts-inter|chromium|chromium|chromium" ;;
 	xz) echo "xz-utils|xz|xz|xz" ;;
+	nc) echo "netcat-openbsd|netcat|netcat-openbsd|openbsd-netcat" ;;
 	ip) echo "iproute2|iproute|iproute2|iproute2" ;;
 	*) echo "$1|$1|$1|$1" ;;
 	esac

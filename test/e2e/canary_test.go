@@ -50,7 +50,7 @@ func TestKernelCanaryPage(t *testing.T) {
 	for _, s := range commands(string(page)) {
 		for _, command := range s.commands {
 			switch {
-			case !strings.Contains(command, "canary") || strings.Contains(command, " rollout "): // no kubelet, so no rollout
+			case !strings.Contains(command, "canary") || strings.Contains(command, " rollout ") || strings.Contains(command, " wait "): // no kubelet
 			case strings.HasPrefix(command, patchOwnAffinity):
 				own = command
 			case len(end) > 0 || strings.HasSuffix(command, "kube-proxy/canary-"):

@@ -28,6 +28,7 @@ func elsewhere() map[string]string {
 		"systemctl ":                             "k3s is not installed",
 		"printf 'dis":                            "k3s is not installed",
 		"kubectl -n kube-system rollout status ": kubelet,
+		"kubectl -n kube-system wait ":           kubelet,
 		"kubectl -n kube-system logs ":           kubelet,
 		"kubectl -n kube-system exec ":           kubelet,
 		patchOwnAffinity:                         "TestKernelCanaryPage runs it on a DaemonSet that has an affinity",

@@ -21,14 +21,14 @@ type server struct {
 
 var (
 	etcdServer = server{name: "etcd", module: "go.etcd.io/etcd/server/v3", main: "go.etcd.io/etcd/server/v3", ldflags: stripped}
-	apiServer  = kubernetesProgram("kube-apiserver")
+	apiServer  = kubernetesProgram("kube-apiserver", "cmd/kube-apiserver")
 	// kubectl runs the commands of docs/install.md.
-	kubectl = kubernetesProgram("kubectl")
-	manager = kubernetesProgram("kube-controller-manager")
+	kubectl = kubernetesProgram("kubectl", "cmd/kubectl")
+	manager = kubernetesProgram("kube-controller-manager", "cmd/kube-controller-manager")
 )
 
-func kubernetesProgram(name string) server {
-	return server{name: name, module: "k8s.io/kubernetes", main: "k8s.io/kubernetes/cmd/" + name, ldflags: ofKubernetes}
+func kubernetesProgram(name, folder string) server {
+	return server{name: name, module: "k8s.io/kubernetes", main: "k8s.io/kubernetes/" + folder, ldflags: ofKubernetes}
 }
 
 // stripped returns the linker flags of a program that does not print its version.
@@ -44,13 +44,22 @@ func ofKubernetes(version string) string {
 // Peer returns the path of Kubernetes' own kube-proxy, which test/bench compares with ours, as [Program] does.
 func Peer(ctx context.Context) (string, error) { return Program(ctx, "kube-proxy") }
 
-// Program returns the path of a program of Kubernetes, or etcd's, and builds it if it is not cached. The version is the one that the folder
-// servers pins. The working directory must be in this module or in one that requires it.
+// Program returns the path of a program of Kubernetes (also of its tests: e2e.test, and ginkgo, which runs it), or etcd's, and builds it if
+// it is not cached. The version is the one that the folder servers pins. The working directory must be in this module or in one that
+// requires it.
 func Program(ctx context.Context, name string) (string, error) {
-	if name == etcdServer.name {
-		return etcdServer.binary(ctx)
+	s := kubernetesProgram(name, "cmd/"+name)
+	switch name {
+	case etcdServer.name:
+		s = etcdServer
+	case "agnhost":
+		s = kubernetesProgram(name, "test/images/agnhost")
+	case "e2e.test":
+		s = kubernetesProgram(name, "test/e2e")
+	case "ginkgo":
+		s = server{name: name, module: "github.com/onsi/ginkgo/v2", main: "github.com/onsi/ginkgo/v2/ginkgo", ldflags: stripped}
 	}
-	return kubernetesProgram(name).binary(ctx)
+	return s.binary(ctx)
 }
 
 // Build returns the path of the program of another module's package, and builds it if it is not cached. The version is the one that the
@@ -130,8 +139,12 @@ func (s server) require(ctx context.Context, dir, version string) error {
 }
 
 // compile writes the program, of the module in a folder.
-func (s server) compile(ctx context.Context, dir, version, path string, flags ...string) error {
-	args := append([]string{"build", "-trimpath", "-ldflags", s.ldflags(version), "-o", path}, flags...)
+func (s server) compile(ctx context.Context, dir, version, file string, flags ...string) error {
+	args := []string{"build"}
+	if path.Ext(s.name) == ".test" {
+		args = []string{"test", "-c"}
+	}
+	args = append(append(args, "-trimpath", "-ldflags", s.ldflags(version), "-o", file), flags...)
 	_, err := s.golang(ctx, dir, append(args, s.main)...)
 	return err
 }

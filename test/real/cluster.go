@@ -104,7 +104,7 @@ func (n *node) install(ctx context.Context, first bool, refs map[string]string) 
 	if err := n.boot(ctx); err != nil {
 		return err
 	}
-	images := []string{filepath.Join(n.world.repository, "bin", "image", "kube-proxy.oci.tar"), n.world.path("images", "real.tar")}
+	images := []string{filepath.Join(n.world.repository, "bin", "image", "kube-proxy.oci.tar"), n.world.path("images", "real.tar"), n.world.path("images", "agnhost.tar")}
 	for program := range refs {
 		if first || program == "pause" || program == "coredns" || program == "kube-proxy" {
 			images = append(images, n.world.path("images", program+".tar"))

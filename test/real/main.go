@@ -17,11 +17,12 @@ import (
 )
 
 // limit is how long the cluster may exist.
-const limit = 40 * time.Minute
+const limit = 90 * time.Minute
 
 func main() {
 	repository := flag.String("repository", "../..", "the repository, in which make image has built the image")
 	only := flag.String("only", "", "a regular expression: run the steps whose names match, after the cluster is up")
+	focus := flag.String("specs", defaultSpecs, "a regular expression: run Kubernetes' specs whose names match")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	var err error
@@ -29,7 +30,7 @@ func main() {
 	case "": // on the machine
 		err = outside(ctx, *repository, os.Args[1:])
 	case "inside": // in the namespaces that outside has made
-		err = inside(ctx, *repository, *only)
+		err = inside(ctx, *repository, *only, *focus)
 	case "pause", "serve": // in pods
 		err = serve(ctx, flag.Arg(0) == "serve")
 	case "ask": // in pods, nodes and beside them
@@ -74,13 +75,14 @@ func outside(ctx context.Context, repository string, args []string) (err error) 
 }
 
 // inside makes the cluster and runs the steps.
-func inside(ctx context.Context, repository, only string) error {
+func inside(ctx context.Context, repository, only, focus string) error {
 	ctx, stop := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the cluster took more than %v", limit))
 	defer stop()
 	w, err := newWorld(repository)
 	if err != nil {
 		return err
 	}
+	w.focus = focus
 	steps, err := w.steps(only)
 	if err != nil {
 		return err

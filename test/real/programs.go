@@ -8,10 +8,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -60,7 +62,8 @@ func (w *world) prepare(ctx context.Context) error {
 		return err
 	}
 	programs := map[string]string{"systemctl": "/bin/true"} // there is no systemd, but kubeadm asks
-	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubeadm", "kubectl", "kube-proxy"} {
+	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubeadm", "kubectl", "kube-proxy",
+		"agnhost", "e2e.test", "ginkgo"} {
 		if programs[name], err = e2e.Program(ctx, name); err != nil {
 			return err
 		}
@@ -121,6 +124,9 @@ func (w *world) writeImages(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := w.writeAgnhost(ctx); err != nil {
+		return err
+	}
 	return writeImage(w.path("images", "real.tar"), testImage, empty.Image, w.program("real"), []string{"/usr/local/bin/real"})
 }
 
@@ -144,37 +150,52 @@ func (w *world) ourImage() (v1.Image, error) {
 // writeImage writes an archive for ctr: a program of this machine on top of an image. The first word of the command is the program's path
 // in the image.
 func writeImage(archive, ref string, base v1.Image, program string, command []string) error {
+	tag, err := name.NewTag(ref)
+	if err != nil {
+		return err
+	}
+	image, err := withProgram(base, program, command)
+	if err != nil {
+		return err
+	}
+	return tarball.WriteToFile(archive, tag, image)
+}
+
+// withProgram returns an image with a program of this machine, which it runs by the command.
+func withProgram(base v1.Image, program string, command []string) (v1.Image, error) {
 	body, err := os.ReadFile(program)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	var layer bytes.Buffer
-	files := tar.NewWriter(&layer)
-	err = files.WriteHeader(&tar.Header{Name: strings.TrimPrefix(command[0], "/"), Mode: 0o755, Size: int64(len(body))})
-	if err == nil {
-		_, err = files.Write(body)
-	}
-	if err := errors.Join(err, files.Close()); err != nil {
-		return err
-	}
-	image, err := mutate.AppendLayers(base, static.NewLayer(layer.Bytes(), types.DockerUncompressedLayer))
+	image, err := withFiles(base, map[string][]byte{command[0]: body})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	config, err := image.ConfigFile()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	config = config.DeepCopy()
 	config.OS, config.Architecture = "linux", runtime.GOARCH
 	config.Config.Entrypoint, config.Config.Cmd = command[:1], command[1:]
 	config.Config.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
-	if image, err = mutate.ConfigFile(image, config); err != nil {
-		return err
+	return mutate.ConfigFile(image, config)
+}
+
+// withFiles returns an image with executable files, by their absolute paths in it.
+func withFiles(base v1.Image, files map[string][]byte) (v1.Image, error) {
+	var layer bytes.Buffer
+	archive := tar.NewWriter(&layer)
+	var errs []error
+	for _, file := range slices.Sorted(maps.Keys(files)) {
+		err := archive.WriteHeader(&tar.Header{Name: strings.TrimPrefix(file, "/"), Mode: 0o755, Size: int64(len(files[file]))})
+		if err == nil {
+			_, err = archive.Write(files[file])
+		}
+		errs = append(errs, err)
 	}
-	tag, err := name.NewTag(ref)
-	if err != nil {
-		return err
+	if err := errors.Join(append(errs, archive.Close())...); err != nil {
+		return nil, err
 	}
-	return tarball.WriteToFile(archive, tag, image)
+	return mutate.AppendLayers(base, static.NewLayer(layer.Bytes(), types.DockerUncompressedLayer))
 }

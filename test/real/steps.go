@@ -38,7 +38,7 @@ func (w *world) steps(only string) ([]step, error) {
 	affinity := `{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"kube-proxy/canary","operator":"NotIn","values":["true"]}]}]}}}`
 	const patch = "kubectl -n kube-system patch daemonset kube-proxy --type=json -p '"
 	all := []step{
-		{name: "kubeadm", ours: true, commands: []string{setImage + "registry.example/kube-proxy:v0.1.0", rollout}},
+		{name: "kubeadm", ours: true, commands: []string{setImage + "registry.example/kube-proxy:v0.2.0", rollout}},
 		{name: "kubeadm, back", commands: []string{setImage + "registry.k8s.io/kube-proxy:v1.37.2"}},
 		{name: "canary on a node", commands: []string{
 			patch + `[{"op":"test","path":"/spec/template/spec/affinity","value":null},{"op":"add","path":"/spec/template/spec/affinity","value":` + affinity + `}]'`,
@@ -46,8 +46,8 @@ func (w *world) steps(only string) ([]step, error) {
 			"kubectl apply --dry-run=server -k build/manifests/overlays/canary",
 			"kubectl apply -k build/manifests/overlays/canary",
 			"kubectl label node node1 kube-proxy/canary=true",
-			rollout + "-canary",
-			"until kubectl -n kube-system get pods -l k8s-app=kube-proxy --field-selector spec.nodeName=node1 | grep 'canary.*1/1'; do sleep 1; done",
+			"kubectl -n kube-system wait --for=jsonpath='{.status.numberAvailable}'=1 daemonset/kube-proxy-canary --timeout=5m",
+			"kubectl -n kube-system get pods -l k8s-app=kube-proxy --field-selector spec.nodeName=node1 | grep 'canary.*1/1'",
 		}},
 		{name: "canary, end of the trial", commands: []string{
 			"kubectl -n kube-system get configmap kube-proxy-canary -o yaml | sed 's/mode: nftables/mode: iptables/' | kubectl replace -f -",
@@ -68,6 +68,8 @@ func (w *world) steps(only string) ([]step, error) {
 		}},
 		{name: "port-forward", run: w.portForward},
 		{name: "drain and reboot", run: w.reboot},
+		{name: "specs, nftables mode", run: func(ctx context.Context) error { return w.specs(ctx, "nftables") }},
+		{name: "specs, iptables mode", run: func(ctx context.Context) error { return w.specs(ctx, "iptables") }},
 		{name: "manifests, back to iptables mode", ours: true, commands: []string{"kubectl apply -k build/manifests/overlays/iptables"}},
 		{name: "manifests, back", commands: []string{saveConfig, "kubectl delete -k build/manifests/overlays/iptables", kubeadmsOwn}},
 		{name: "chart", ours: true, commands: []string{
@@ -97,7 +99,7 @@ func (w *world) compareWithPages(steps []step) error {
 	}
 	for _, s := range steps {
 		for _, command := range s.commands {
-			command, _, _ = strings.Cut(strings.TrimPrefix(command, "until "), " | grep ")
+			command, _, _ = strings.Cut(command, " | grep ")
 			if !strings.Contains(string(pages), strings.Replace(command, "overlays/iptables", "overlays/nftables", 1)) {
 				err = errors.Join(err, fmt.Errorf("docs has no command %q any more", command))
 			}
@@ -111,7 +113,7 @@ func (s step) do(ctx context.Context, w *world) error {
 	if s.run != nil {
 		return s.run(ctx)
 	}
-	names := strings.NewReplacer("registry.example/kube-proxy:v0.1.0", ourImage, "10.0.0.1:6443", w.nodes[0].ipv4+":6443",
+	names := strings.NewReplacer("registry.example/kube-proxy:v0.2.0", ourImage, "10.0.0.1:6443", w.nodes[0].ipv4+":6443",
 		"{10.244.0.0/16}", "{10.244.0.0/16,fd00:10:244::/56}")
 	script := "cd " + w.path("docs") + "\npod=daemonset/kube-proxy\n" + names.Replace(strings.Join(s.commands, "\n")) + "\n" + rollout + " --timeout=4m"
 	return w.under(ctx, nil, func() error {

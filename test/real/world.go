@@ -26,6 +26,8 @@ type world struct {
 	// dir is bin/real: log stays, run is removed.
 	dir   string
 	nodes [2]*node
+	// focus is a regular expression for the names of Kubernetes' specs.
+	focus string
 }
 
 func newWorld(repository string) (*world, error) {
