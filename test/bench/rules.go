@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -77,8 +78,9 @@ func (o *options) compareRulesOf(out io.Writer, mode *mode, size synthetic.Size)
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
-		if info, err := os.Stat(name); err == nil && info.Mode()&0o111 != 0 {
-			_ = os.WriteFile(fmt.Sprintf("%s/%d-%s-%s.rules", o.folder, len(all), mode.name, size), []byte(text), 0o644)
+		file := filepath.Join(o.folder, fmt.Sprintf("%s-%s-%d.rules", mode.name, size, len(all))) // to edit and compare again
+		if err := errors.Join(os.MkdirAll(o.folder, 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
+			return err
 		}
 		all = append(all, &ruleset{name: name, text: text})
 	}
