@@ -268,6 +268,9 @@ func addressRows() []found {
 			"HealthCheckPortMissing Service shop/web: externalTrafficPolicy is Local, and spec.healthCheckNodePort is not set"}},
 		{"a request that no controller granted", with("clusterIP: 10.96.0.10, loadBalancerIP: 192.0.2.9"), Options{}, []string{
 			"LoadBalancerIPNotAcknowledged Service shop/web: asks for 192.0.2.9, which status does not acknowledge: no traffic to it is served"}},
+		{"an unknown algorithm", strings.Replace(svc("web", "clusterIP: 10.96.0.10")+slice("web", "web-1", ready), "metadata: {", "metadata: {annotations: {service.cilium.io/lb-algorithm: wrr}, ", 1),
+			Options{Plan: &plan.Options{Balancing: plan.Balancing{On: true}}}, []string{
+				`BalancingNotServed Service shop/web: the annotation service.cilium.io/lb-algorithm: "wrr" is not one of random, round-robin, source-hash, maglev (docs/balancing.md)`}},
 		{"session affinity of a week", svc("web", "clusterIP: 10.96.0.10, sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 604800}}") + slice("web", "web-1", ready), Options{}, []string{
 			"InvalidField Service shop/web: spec.sessionAffinityConfig.clientIP.timeoutSeconds: 604800 is not between 1 and 86400; using 10800"}},
 	}
