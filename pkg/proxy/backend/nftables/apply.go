@@ -285,7 +285,7 @@ func (a *applier) forget() error {
 	return a.forgetting.part(&a.output, a.schema, a.patch.after)
 }
 
-// fingerprint takes the fingerprint of the table if the patch has changed what it covers, and removes the one that is recorded.
+// fingerprint takes the fingerprint of the table if the patch has changed what it covers.
 func (a *applier) fingerprint() (err error) {
 	p := a.patch
 	if p.skeleton == nil && len(p.addChains)+len(p.delChains) == 0 && p.leftovers.none() {
@@ -296,13 +296,13 @@ func (a *applier) fingerprint() (err error) {
 	}
 	a.fingerprinted = true
 	// This transaction comes after all that the fingerprint may have seen. The kernel has reported those then, not before.
-	a.batch.EnsureChain(chainLayout) // to delete it
-	a.batch.DeleteChain(chainLayout)
+	a.batch.EnsureChain(chainLayout)
 	return a.commit()
 }
 
 // record writes the fingerprint into the table, so that the next process can detect external changes.
 func (a *applier) record() error {
+	a.batch.DeleteChain(chainLayout)
 	result := a.patch.result
 	a.batch.AddChain(chainLayout, result.holds.skeleton.digest+" "+result.fingerprint)
 	return a.commit()
