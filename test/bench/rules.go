@@ -135,11 +135,17 @@ func (p *place) rules(name string) (string, error) {
 
 // turn measures each ruleset in the place of the same index.
 func (o *options) turn(places []*place, rulesets []*ruleset) (err error) {
+	entered := 0
+	defer func() {
+		for _, p := range places[:entered] {
+			err = errors.Join(err, p.leave())
+		}
+	}()
 	for i, p := range places {
 		if err := p.enter(rulesets[i]); err != nil {
 			return fmt.Errorf("%s: %w", rulesets[i].name, err)
 		}
-		defer func() { err = errors.Join(err, p.leave()) }()
+		entered++
 	}
 	for round := range o.rounds + 1 {
 		for i := range places {

@@ -70,7 +70,7 @@ func TestOnFake(t *testing.T) {
 		}
 	}
 	gone := &Transaction{Table: "nat", Deleted: []string{"KUBE-B"}}
-	if err := tables.direct.write(t.Context(), gone); !errors.Is(err, unix.EBUSY) {
+	if err := tables.write(t.Context(), gone); !errors.Is(err, unix.EBUSY) {
 		t.Errorf("delete a chain that another one jumps to: %v", err)
 	}
 }
@@ -91,7 +91,7 @@ func TestHeldKernel(t *testing.T) {
 	release := kernel.Hold()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if err := tables.direct.write(ctx, &Transaction{Table: "nat", Chains: []Chain{{Name: "KUBE-A"}}}); !errors.Is(err, context.DeadlineExceeded) {
+	if err := tables.write(ctx, &Transaction{Table: "nat", Chains: []Chain{{Name: "KUBE-A"}}}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("write: %v", err)
 	}
 	release()

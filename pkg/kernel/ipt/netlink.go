@@ -75,14 +75,14 @@ func nftChains(family Family, table string) ([]string, error) {
 
 // chains returns the names of all chains of a table.
 func (r *nftRequests) chains(table string) ([]string, error) {
-	generation, err := r.Conn.Generation()
+	generation, err := r.Generation()
 	if err != nil {
 		return nil, readError(err)
 	}
 	names, known := r.listed.tables[table]
 	if !known || r.listed.generation != generation {
 		tables := map[string][]string{}
-		err := existing(r.Conn.Chains(r.family.Number(), "", func(table string, c nf.Chain) {
+		err := existing(r.Chains(r.family.Number(), "", func(table string, c nf.Chain) {
 			tables[table] = append(tables[table], c.Name)
 		}))
 		if err != nil {
@@ -96,7 +96,7 @@ func (r *nftRequests) chains(table string) ([]string, error) {
 
 // exists reports whether a table has a chain.
 func (r *nftRequests) exists(table, name string) (bool, error) {
-	found, err := r.Conn.Chain(r.family.Number(), table, name)
+	found, err := r.Chain(r.family.Number(), table, name)
 	return found.Name == name, existing(err)
 }
 
@@ -131,7 +131,7 @@ func counted(expressions netlink.Attrs) uint64 {
 
 // rules visits the rules of a chain.
 func (r *nftRequests) rules(table, chain string, visit func(nf.Rule)) error {
-	return existing(r.Conn.Rules(r.family.Number(), table, chain, visit))
+	return existing(r.Rules(r.family.Number(), table, chain, visit))
 }
 
 // existing drops the error that an object does not exist: a table that is not there has no chains, and no rules.

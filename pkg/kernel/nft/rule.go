@@ -127,9 +127,10 @@ func (c Concat) appendAt(b []byte, family knftables.Family, at int) []byte {
 		case nextNumber:
 			b = appendNumber(b, at, unix.NFT_NG_INCREMENTAL, n, 0)
 		case sourceHash:
-			b = appendHash(b, at, free, n, Concat{SourceAddress}, family)
+			b = appendHash(Concat{SourceAddress}.appendAt(b, family, free), at, free, n, SourceAddress.width(family))
 		case flowHash:
-			b = appendHash(b, at, free, n, Concat{SourceAddress, sourcePort}, family)
+			ends := Concat{SourceAddress, sourcePort}
+			b = appendHash(ends.appendAt(b, family, free), at, free, n, ends.width(family))
 		case sourcePort:
 			b = nf.AppendPayload(b, register(at), unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, 2)
 		case constant:
@@ -163,10 +164,10 @@ func appendNumber(b []byte, at int, kind, n, offset uint32) []byte {
 	})
 }
 
-// appendHash loads a hash from 0 to n-1 into the register at an offset. What it is of is loaded into those from another offset on.
-func appendHash(b []byte, at, from int, n uint32, of Concat, family knftables.Family) []byte {
-	return nf.AppendExpr(of.appendAt(b, family, from), "hash", nf.Numbers{
-		{unix.NFTA_HASH_SREG, register(from)}, {unix.NFTA_HASH_DREG, register(at)}, {unix.NFTA_HASH_LEN, uint32(of.width(family))},
+// appendHash loads a hash from 0 to n-1 into the register at an offset. It is that of a number of bytes from another offset on.
+func appendHash(b []byte, at, from int, n uint32, length int) []byte {
+	return nf.AppendExpr(b, "hash", nf.Numbers{
+		{unix.NFTA_HASH_SREG, register(from)}, {unix.NFTA_HASH_DREG, register(at)}, {unix.NFTA_HASH_LEN, uint32(length)},
 		{unix.NFTA_HASH_MODULUS, n}, {unix.NFTA_HASH_SEED, hashSeed}, {unix.NFTA_HASH_OFFSET, 0}, {unix.NFTA_HASH_TYPE, unix.NFT_HASH_JENKINS},
 	})
 }

@@ -83,12 +83,13 @@ func (r *Route) describe(b *strings.Builder) {
 
 // String returns the endpoints, each with its weight if these differ, and the reason.
 func (p *Pool) String() string {
-	texts := make([]string, len(p.Endpoints))
+	var texts []string
 	for i, endpoint := range p.Endpoints {
-		texts[i] = endpoint.String()
+		text := endpoint.String()
 		if p.Spread != nil && p.Spread.Weights != nil {
-			texts[i] += fmt.Sprintf("*%d", p.Weight(i))
+			text += fmt.Sprintf("*%d", p.Weight(i))
 		}
+		texts = append(texts, text)
 	}
 	if p.By() != cluster.Random {
 		texts = append(texts, "by "+p.By().String())

@@ -152,7 +152,7 @@ func (k *Kernel) end(program string, process int) {
 	if k.generation++; k.generation == 0 {
 		k.generation = 1
 	}
-	messages := append(k.late, k.appendGeneration(k.state.notices, program, process)...)
+	messages := slices.Concat(k.late, k.appendGeneration(k.state.notices, program, process))
 	k.state.notices, k.late = nil, nil
 	if k.delays {
 		k.late, k.delays = messages, false
