@@ -120,7 +120,8 @@ func TestKrew(t *testing.T) {
 	manifest, sums := read(t, r.out, "krew.yaml"), read(t, r.out, "SHA256SUMS")
 	for _, p := range platforms() {
 		name := "kubectl-kube_proxy_" + p.os + "_" + p.arch + ".tar.gz"
-		sum, _, _ := strings.Cut(sums[strings.LastIndex(sums[:strings.Index(sums, name)], "\n")+1:], " ")
+		before, _, _ := strings.Cut(sums, name)
+		sum := strings.TrimRight(before[strings.LastIndex(before, "\n")+1:], " *")
 		entry := "os: " + p.os + ", arch: " + p.arch + "}}\n    uri: https://example.org/releases/download/v1.1.0/" + name + "\n    sha256: " + sum + "\n    bin: kubectl-kube_proxy"
 		if !strings.Contains(manifest, entry) {
 			t.Errorf("without\n%s:\n%s", entry, manifest)
