@@ -84,8 +84,8 @@ func table() []row {
 			specs: featuregate.VersionedSpecs{
 				{Version: version.MajorMinor(1, 37), Default: false, PreRelease: featuregate.Alpha},
 			},
-			effect: "Honours the annotations service.kubernetes.io/lb-algorithm of Services (random, round-robin, source-hash, maglev) and " +
-				"service.kubernetes.io/weight of EndpointSlices, and Cilium's of the same meaning: docs/balancing.md.",
+			effect: "Honours the annotations kube-proxy/lb-algorithm of Services (random, round-robin, source-hash, maglev) and " +
+				"kube-proxy/weight of EndpointSlices, and Cilium's of the same meaning: docs/balancing.md.",
 			end: mayChange,
 		},
 		{name: logsapi.LoggingAlphaOptions, effect: "Allows alpha logging options: split streams and their buffer size.", end: mayChange},

@@ -58,7 +58,7 @@ var encodable = []string{
 }
 
 // addresses6 replaces the addresses in encodable by those for IPv6.
-var addresses6 = strings.NewReplacer("10.96.0.0/16", "fd00:96::/64", "10.96.0.0/12", "fd00:96::/60", "10.96.0.21/32", "fd00:96::15/128",
+var addresses6 = strings.NewReplacer("10.96.0.0/16", "fd00:96::/64", "10.96.0.0/12", "fd00:96::/60", "10.96.0.21/32", "fd00:96::15/128", "10.96.0.22/32", "fd00:96::16/128",
 	"10.244.0.0/17", "fd00:244::/49", "10.0.0.2/32", "fd00::2/128")
 
 // expressionsOf dumps the expressions of a chain's rules.

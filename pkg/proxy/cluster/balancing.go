@@ -11,11 +11,11 @@ import (
 // The annotations that say how connections are balanced. The second of each pair is Cilium's, and is read if the first is absent.
 const (
 	// AnnotationAlgorithm is the annotation of a Service with the name of its [Algorithm].
-	AnnotationAlgorithm       = "service.kubernetes.io/lb-algorithm"
+	AnnotationAlgorithm       = "kube-proxy/lb-algorithm"
 	AnnotationCiliumAlgorithm = "service.cilium.io/lb-algorithm"
 	// AnnotationWeight is the annotation of an EndpointSlice with the weights of its endpoints, from 0 to 65535: one for all, or one for
 	// each address ("10.244.1.2=50"), or both, separated by commas. Cilium has only the first form.
-	AnnotationWeight       = "service.kubernetes.io/weight"
+	AnnotationWeight       = "kube-proxy/weight"
 	AnnotationCiliumWeight = "service.cilium.io/weight"
 )
 

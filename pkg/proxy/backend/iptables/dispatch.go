@@ -1,7 +1,6 @@
 package iptables
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -35,7 +34,7 @@ type dispatch struct {
 }
 
 func dispatches(can capabilities) [places]dispatch {
-	addrs := &shape{levels: 32 / digitBits, digit: addrDigit, match: (*writer).addrMatch}
+	addrs := &shape{levels: maxLevels, digit: addrDigit, match: (*writer).addrMatch}
 	if can.flat {
 		addrs.levels = 0
 	}
@@ -113,12 +112,8 @@ func (d *dispatch) chain(path []int) chainName {
 	if len(path) > 0 {
 		name = append(name, '-')
 	}
-	for pair := range slices.Chunk(path, 2) { // W to Z is half of a pair
-		if len(pair) == 1 {
-			name = append(name, "WXYZ"[pair[0]])
-			continue
-		}
-		name = fmt.Appendf(name, "%X", pair[0]*radix+pair[1])
+	for _, digit := range path {
+		name = append(name, "WXYZ"[digit]) // no earlier version used these, so no chain changes its meaning
 	}
 	return chainName{d.table, string(name)}
 }

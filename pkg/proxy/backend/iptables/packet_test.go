@@ -143,6 +143,9 @@ func (w *walker) matches(rule []string) float64 {
 			return 0
 		case "--probability":
 			chance, _ = strconv.ParseFloat(rule[i+1], 64)
+		case "--every":
+			every, _ := strconv.ParseFloat(rule[i+1], 64)
+			chance = 1 / every
 		case "--dst-type":
 			if !is(slices.ContainsFunc(nodes(), func(p netip.Prefix) bool { return p.Contains(w.packet.To.Addr()) })) {
 				return 0
@@ -197,7 +200,7 @@ func (all tablesOf) fate(t *testing.T, p plan.Packet, own bool) *walker {
 }
 
 // TestPacketsFareAsPlanned simulates packets in the rules of random plans: each has the result that the plan explains,
-// and each endpoint has an equal share to within 1 %.
+// and each endpoint has the share of its weight to within 1 %.
 func TestPacketsFareAsPlanned(t *testing.T) {
 	for _, many := range []int{12, 150} {
 		for seed := range uint64(2) {
@@ -306,8 +309,12 @@ func compare(t *testing.T, rules tablesOf, p *plan.Plan, packet plan.Packet) {
 	if len(got.shares) != len(path.Pool.Endpoints) || got.verdict != plan.Balance {
 		t.Fatalf("%s: want %v; got %v, %s", where, path.Pool.Endpoints, got.shares, got.verdict)
 	}
-	for _, endpoint := range path.Pool.Endpoints {
-		if share := got.shares[endpoint] * float64(len(path.Pool.Endpoints)); math.Abs(share-1) > 0.01 {
+	all := 0
+	for i := range path.Pool.Endpoints {
+		all += path.Pool.Weight(i)
+	}
+	for i, endpoint := range path.Pool.Endpoints {
+		if share := got.shares[endpoint] * float64(all) / float64(path.Pool.Weight(i)); math.Abs(share-1) > 0.01 {
 			t.Fatalf("%s: %s has %v of its share", where, endpoint, share)
 		}
 		if want := path.MasqueradedTo(endpoint); got.masqueraded[endpoint] != want {

@@ -76,8 +76,9 @@ func kinds() [7]kind {
 	}
 }
 
-// maxLevels is the number of levels of the deepest tree.
-const maxLevels = 8
+// maxLevels is the number of levels of the deepest tree, which ports have: the protocol and 16 bits. nf_tables follows at most 16 chains
+// (NFT_JUMP_STACK_SIZE), so that trees of addresses, whose leaves jump to four more, look at 18 bits.
+const maxLevels = 1 + 16/digitBits
 
 // rank orders the writes of one patch: a chain exists and is complete before a rule jumps to it.
 type rank int

@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
@@ -102,8 +103,24 @@ func (a *applier) declareAll() *nft.Transaction {
 		tx.Add(&knftables.Counter{Name: localhostCounter(protocol)})
 	}
 	tx.Add(&knftables.Counter{Name: counterFull})
-	a.chain(tx, a.chains.ranges())
+	if a.guarded() {
+		tx.Add(&knftables.Chain{Name: chainRanges}) // change writes its rule
+	} else {
+		a.chain(tx, a.chains.ranges())
+	}
 	return tx
+}
+
+// guarded reports whether a chain leads to the source ranges, before or after.
+func (a *applier) guarded() bool {
+	for _, targets := range []*cluster.Map[target, int]{&a.patch.before.targets, &a.patch.after.targets} {
+		for t := range targets.All() {
+			if t.guarded {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // change writes the sized chains and the elements.
@@ -117,6 +134,13 @@ func (a *applier) change() error {
 	}
 	if err := a.operateAll(a.patch.lookedUp(), a.patch.strays...); err != nil {
 		return err
+	}
+	if a.patch.skeleton != nil && a.guarded() {
+		tx := a.table.NewTransaction()
+		a.chain(tx, a.chains.ranges())
+		if err := a.run(tx); err != nil {
+			return err
+		}
 	}
 	flush := func(name, _ string) { a.batch.FlushChain(name) }
 	if err := a.sized(a.patch.rewriteChains, flush); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
@@ -165,6 +167,45 @@ func TestCountLessConfigured(t *testing.T) {
 		}
 		if text := (Mode{b.families[0].opts}).Render(c.Plan(), cluster.IPv4); strings.Contains(text, "map endpoints {") != (level == backend.CountEndpoints) {
 			t.Errorf("at level %s, the rendered table is\n%s", level, text)
+		}
+	}
+}
+
+// TestRangesHoldWhileCountingChanges changes what is counted, so that the map of source ranges has another name: at each moment the rule
+// that looks them up finds the restricted frontends.
+func TestRangesHoldWhileCountingChanges(t *testing.T) {
+	snapshot := clusters.WithExternalIPs(20)
+	services := snapshot.Services.Edit()
+	for name, was := range snapshot.Services.All() {
+		if was.External != nil {
+			s, external := *was, *was.External
+			external.SourceRanges = []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24")}
+			s.External = &external
+			services.Set(name, &s)
+		}
+	}
+	p := plan.Compute(&cluster.Snapshot{Services: services.Map(), Node: snapshot.Node}, &plan.Options{}, nil)
+	fake := nfttest.New(dialectOf(cluster.IPv4).nftFamily, TableName)
+	restricted := func() int {
+		text := fake.Dump()
+		_, chain, _ := strings.Cut(text, "chain "+chainRanges+" {")
+		_, rule, _ := strings.Cut(chain, "vmap @")
+		name, _, _ := strings.Cut(rule, "\n")
+		_, elements, _ := strings.Cut(text, "map "+name+" {")
+		elements, _, _ = strings.Cut(elements, "\n}")
+		return strings.Count(elements, ": goto from-")
+	}
+	options := testOptions
+	want := 0
+	for _, level := range []backend.Counting{backend.CountEndpoints, backend.CountNothing, backend.CountServices} {
+		options.Counters = backend.CounterLimits{Counting: level}
+		mustSync(t, newBackend(options, &afterEach{Fake: fake, do: func() {
+			if now := restricted(); now < want {
+				t.Fatalf("at level %s, the rule of source ranges finds %d frontends, want %d", level, now, want)
+			}
+		}}), p)
+		if want = restricted(); want == 0 {
+			t.Fatalf("at level %s, no frontend is restricted:\n%s", level, fake.Dump())
 		}
 	}
 }

@@ -147,11 +147,8 @@ func placeEntry(have, want *entry) (placed *entry, same bool) {
 		slots, local = assign(have.slots, want.slots), assign(hasLocal, wantLocal)
 	}
 	same = want.sameTerms(have) && slices.Equal(slots, have.slots) && slices.Equal(local, hasLocal)
-	switch {
-	case slices.Equal(slots, want.slots) && slices.Equal(local, wantLocal):
+	if slices.Equal(slots, want.slots) && slices.Equal(local, wantLocal) {
 		return want, same
-	case same:
-		return have, true
 	}
 	entry := *want
 	entry.slots = slots
@@ -159,7 +156,7 @@ func placeEntry(have, want *entry) (placed *entry, same bool) {
 		rare := *want.rare
 		rare.local, entry.rare = local, &rare
 	}
-	return &entry, false
+	return &entry, same // not have, which may be what was read from the kernel: that does not know the pools of affinity
 }
 
 // assign orders a pool, which has an endpoint as often as its weight requires: endpoints keep their slots if these still exist, others fill the gaps.

@@ -184,8 +184,8 @@ func (w *writer) sharedChains() []chain {
 		{name: chainSticky, rules: w.sticky()},
 		{name: chainStray, rules: []string{w.stray()}},
 		w.ranges(),
-		{name: chainUnserved, rules: slices.Concat([]string{"jump " + chainRanges}, w.drops(frontend+" @"+setDropped), w.rejects(""))},
-		{name: chainUnservedNP, rules: slices.Concat(w.drops("meta l4proto . th dport @"+setDroppedPorts), w.rejects(""))},
+		{name: chainUnserved, rules: slices.Concat([]string{"jump " + chainRanges}, w.drops(frontend+" @"+setDropped+" "), w.rejects(""))},
+		{name: chainUnservedNP, rules: slices.Concat(w.drops("meta l4proto . th dport @"+setDroppedPorts+" "), w.rejects(""))},
 		w.translated(),
 		{name: chainWatched, rules: []string{
 			w.ip + " saddr . " + w.ip + " daddr @" + setHairpins + " " + nft.Rule{nft.SetMark(w.mark)}.Text(w.nftFamily),
@@ -279,12 +279,12 @@ func (w *writer) rejects(what string) []string {
 	return []string{what + "reject"}
 }
 
-// drops returns the rules that drop what matches, except what can only be a segment of an earlier connection.
+// drops returns the rules that drop what matches, as in rejects, except what can only be a segment of an earlier connection.
 func (w *writer) drops(what string) []string {
 	if w.node.ResetTCP {
-		return []string{what + " tcp flags & (syn | rst) == 0 reject with tcp reset", what + " drop"}
+		return []string{what + "tcp flags & (syn | rst) == 0 reject with tcp reset", what + "drop"}
 	}
-	return []string{what + " drop"}
+	return []string{what + "drop"}
 }
 
 // sized renders a chain that is written over netlink.
