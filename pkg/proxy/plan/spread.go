@@ -43,11 +43,18 @@ func (b Balancing) slots(endpoints int) int {
 
 // perEndpoint returns how many slots an endpoint of a Service has, about.
 func (b Balancing) perEndpoint(s *cluster.Service) int {
-	if s == nil || !b.On || !s.Algorithm.Hashes() {
+	if s == nil || !b.On || !s.Algorithm.Hashes() && !weighted(s) {
 		return 1
 	}
 	n := max(1, entries(s))
 	return max(1, b.slots(n)/n)
+}
+
+// weighted reports whether the endpoints of a Service may have different weights.
+func weighted(s *cluster.Service) bool {
+	return slices.ContainsFunc(s.Slices, func(slice *cluster.EndpointSlice) bool {
+		return slices.ContainsFunc(slice.Endpoints, func(e cluster.Endpoint) bool { return e.Weight != 0 })
+	})
 }
 
 // entries returns how many endpoints the slices of a Service list.
