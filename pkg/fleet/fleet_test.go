@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -199,20 +198,34 @@ func TestWait(t *testing.T) {
 	if got := round.Missing().Error(); got != missing {
 		t.Errorf("got  %s\nwant %s", got, missing)
 	}
-	ended, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	if waited, err := f.Wait(ended, "default", "web"); err == nil && (len(waited.Behind) != 1 || ended.Err() == nil) {
+	began := time.Now()
+	if waited, err := f.Wait(t.Context(), "default", "web", time.Second); err == nil && (len(waited.Behind) != 1 || time.Since(began) < time.Second) {
 		t.Errorf("without the endpoint: %+v", waited)
 	}
+	if waited, err := f.Wait(t.Context(), "default", "web", 0); err != nil || len(waited.Behind) != 1 {
+		t.Errorf("asked once: %+v, %v", waited, err)
+	}
+	read := 0
+	s.busy = func(path string) bool {
+		if strings.HasSuffix(path, "/services/web") {
+			read++
+		}
+		return read > 1
+	}
+	waited, err := f.Wait(t.Context(), "default", "web", 3*time.Second)
+	if err != nil || len(waited.Behind) != 1 || len(waited.Notes) != 1 || !strings.Contains(waited.Notes[0], "busy") || read < 3 {
+		t.Errorf("with an API server that fails after the first round: %+v, %v", waited, err)
+	}
+	s.busy = nil
 	s.pods["kube-proxy-n2"].pages = ours(t, present).pages
-	if waited, err := f.Wait(t.Context(), "default", "web"); err != nil || len(waited.Behind) > 0 || waited.Endpoints != 2 || waited.Nodes != 2 {
+	if waited, err := f.Wait(t.Context(), "default", "web", time.Minute); err != nil || len(waited.Behind) > 0 || waited.Endpoints != 2 || waited.Nodes != 2 {
 		t.Errorf("with it: %+v, %v", waited, err)
 	}
 	s.pods["kube-proxy-n3"] = upstream()
 	if round, err := f.round(t.Context(), "default", "web"); err != nil || len(round.Behind) != 1 || !strings.Contains(round.Behind[0].Reasons[0], "Kubernetes' own kube-proxy") {
 		t.Errorf("with upstream's proxy: %+v, %v", round, err)
 	}
-	if _, err := f.Wait(t.Context(), "default", "wbe"); err == nil || !strings.Contains(err.Error(), "read Service default/wbe") {
+	if _, err := f.Wait(t.Context(), "default", "wbe", time.Minute); err == nil || !strings.Contains(err.Error(), "read Service default/wbe") {
 		t.Errorf("of an unknown Service: %v", err)
 	}
 }
