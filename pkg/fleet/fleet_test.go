@@ -221,6 +221,10 @@ func TestWait(t *testing.T) {
 	if waited, err := f.Wait(t.Context(), "default", "web", time.Minute); err != nil || len(waited.Behind) > 0 || waited.Endpoints != 2 || waited.Nodes != 2 {
 		t.Errorf("with it: %+v, %v", waited, err)
 	}
+	s.forbidNodes = true
+	if waited, err := f.Wait(t.Context(), "default", "web", time.Minute); err != nil || len(waited.Notes) != 1 || !strings.Contains(waited.Notes[0], "no right to list Nodes") {
+		t.Errorf("without the right to list Nodes: %+v, %v", waited, err)
+	}
 	s.pods["kube-proxy-n3"] = upstream()
 	if round, err := f.round(t.Context(), "default", "web"); err != nil || len(round.Behind) != 1 || !strings.Contains(round.Behind[0].Reasons[0], "Kubernetes' own kube-proxy") {
 		t.Errorf("with upstream's proxy: %+v, %v", round, err)

@@ -100,11 +100,11 @@ func (f *Fleet) round(ctx context.Context, namespace, name string) (*Waited, err
 	if err != nil {
 		return nil, err
 	}
-	targets, _, err := f.targets(ctx)
+	targets, notes, err := f.targets(ctx)
 	if err != nil {
 		return nil, err
 	}
-	w := &Waited{TypeMeta: v1alpha1.Meta("FleetWait"), Service: namespace + "/" + name, Endpoints: want.Endpoints.All, Nodes: len(targets)}
+	w := &Waited{TypeMeta: v1alpha1.Meta("FleetWait"), Service: namespace + "/" + name, Endpoints: want.Endpoints.All, Nodes: len(targets), Notes: notes}
 	reasons := make([][]string, len(targets))
 	f.each(len(targets), func(i int) { reasons[i] = f.behind(ctx, targets[i], want) })
 	for i, why := range reasons {
