@@ -134,7 +134,7 @@ func (f *Fleet) behind(ctx context.Context, t target, want *v1alpha1.Service) []
 	if err != nil {
 		return f.unknown(ctx, &Node{}, t, c, err).Messages
 	}
-	why := Differences(want, got)
+	why := differences(want, got, facts)
 	if got == nil {
 		return why
 	}
