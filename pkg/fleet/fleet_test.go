@@ -179,6 +179,14 @@ func TestMany(t *testing.T) {
 	}
 }
 
+func TestTag(t *testing.T) {
+	for image, want := range map[string]string{"kube-proxy:v1.37.2": "v1.37.2", "kube-proxy:v1.37.2@sha256:0a": "v1.37.2", "kube-proxy@sha256:0a": "", "kube-proxy": "", "": ""} {
+		if got := tag(image); got != want {
+			t.Errorf("%s: %q, want %q", image, got, want)
+		}
+	}
+}
+
 // TestLasting tells what changes at the moment from what stays different.
 func TestLasting(t *testing.T) {
 	same, moved := map[string]string{"a/a": "1", "a/b": "2"}, map[string]string{"a/a": "1", "a/b": "3"}

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -108,6 +109,11 @@ func (o *fleetOptions) open(cmd *cobra.Command) (of *fleet.Fleet, done func(), e
 	}
 	if o.Timeout <= 0 || o.timeout < 0 {
 		return nil, nil, app.UsageError{Err: errors.New("--request-timeout must be positive, and --timeout not negative")}
+	}
+	for flag, port := range map[string]string{"port": o.Metrics, "healthz-port": o.Health} {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return nil, nil, app.UsageError{Err: fmt.Errorf("--%s %q is not a port number from 1 to 65535", flag, port)}
+		}
 	}
 	client, err := restConfig(o.kubeconfig, o.context, "kube-proxy-fleet")
 	if err != nil {
