@@ -318,13 +318,20 @@ func (n *Node) health(code int) {
 	}
 }
 
+// tag returns the tag of an image without its registry; "" if it has only a digest.
+func tag(image string) string {
+	name, _, _ := strings.Cut(image, "@")
+	_, tag, _ := strings.Cut(name, ":")
+	return tag
+}
+
 // unknown describes a node whose proxy does not answer as one of this project.
 func (f *Fleet) unknown(ctx context.Context, n *Node, t target, c *connection, err error) *Node {
 	var foreign *inspect.NoAPIError
 	var silent *inspect.NotRunningError
 	switch {
 	case errors.As(err, &foreign):
-		_, n.Version, _ = strings.Cut(t.image, ":")
+		n.Version = tag(t.image)
 		if code, mode, err := c.get(ctx, f.options.Metrics, "/proxyMode"); err == nil && code == http.StatusOK {
 			n.Mode = mode
 		}

@@ -134,7 +134,10 @@ func (f *Fleet) explain(ctx context.Context, targets []target, reference int, d 
 			return
 		}
 	}
-	d.Differences = Differences(both[0], both[1])
+	d.Differences = differences(both[0], both[1], shown)
+	if len(d.Differences) == 0 {
+		d.Differences = []string{"differs in what is not shown"}
+	}
 	if more := len(d.Differences) - maxDifferences; more > 0 {
 		d.Differences = append(d.Differences[:maxDifferences], fmt.Sprintf("%d more", more))
 	}

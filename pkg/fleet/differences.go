@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,9 +25,8 @@ func service(ctx context.Context, c *connection, name string) (*v1alpha1.Service
 	return found, err
 }
 
-// Differences lists how a node's Service differs from another one in what all nodes know alike: addresses, ports, policies, and endpoints
-// with their conditions. nil is a Service that is not known.
-func Differences(want, got *v1alpha1.Service) (all []string) {
+// differences lists how a node's Service differs from another one in facts. nil is a Service that is not known.
+func differences(want, got *v1alpha1.Service, facts func(*v1alpha1.Service) map[string]string) (all []string) {
 	switch {
 	case got == nil && want == nil:
 		return nil
@@ -53,16 +53,21 @@ func Differences(want, got *v1alpha1.Service) (all []string) {
 	return all
 }
 
-// facts returns what Differences compares, by names that a user reads.
+// facts returns what all nodes know alike, whatever their configuration: addresses, ports, policies, and endpoints with their conditions.
+// The names are those that a user reads.
 func facts(s *v1alpha1.Service) map[string]string {
 	all := map[string]string{
 		"cluster IPs": strings.Join(s.ClusterIPs, ","), "load balancer IPs": strings.Join(s.LoadBalancerIPs, ","), "external IPs": strings.Join(s.ExternalIPs, ","),
 		"source ranges": strings.Join(s.SourceRanges, ","), "internalTrafficPolicy": s.InternalTrafficPolicy, "externalTrafficPolicy": s.ExternalTrafficPolicy,
 		"session affinity": fmt.Sprintf("of %d seconds", s.SessionAffinitySeconds),
 	}
+	if s.HealthCheck != nil {
+		all["health check node port"] = fmt.Sprint(s.HealthCheck.Port)
+	}
 	for _, port := range s.Ports {
 		all[fmt.Sprintf("port %d/%s", port.Port, port.Protocol)] = fmt.Sprintf("with name %q and node port %d", port.Name, port.NodePort)
-		for _, e := range port.Endpoints {
+		for i := range port.Endpoints {
+			e := &port.Endpoints[i]
 			var conditions []string
 			for name, holds := range map[string]bool{"ready": e.Ready, "serving": e.Serving, "terminating": e.Terminating} {
 				if holds {
@@ -70,11 +75,38 @@ func facts(s *v1alpha1.Service) map[string]string {
 				}
 			}
 			slices.Sort(conditions)
-			all[fmt.Sprintf("endpoint %s of slice %s for port %d/%s", e.Address, e.Slice, port.Port, port.Protocol)] = "that is " + strings.Join(conditions, ", ")
+			all[endpointOf(&port, e)] = "that is " + strings.Join(conditions, ", ")
 		}
 	}
 	for _, slice := range s.Slices { // of endpoints that are not listed, the number
 		all["slice "+slice.Name] = fmt.Sprintf("with %d endpoints", slice.Endpoints)
 	}
 	return all
+}
+
+// shown returns the facts, and what only proxies that are configured to honour it show, or that older versions do not show.
+func shown(s *v1alpha1.Service) map[string]string {
+	all := facts(s)
+	all["balancing"] = cmp.Or(s.Balancing, "at random")
+	all["UDP flows"] = "that leave an endpoint that terminates"
+	if s.PreservesUDPFlows {
+		all["UDP flows"] = "that stay with an endpoint that terminates"
+	}
+	for _, port := range s.Ports {
+		for i := range port.Endpoints {
+			e := &port.Endpoints[i]
+			name := endpointOf(&port, e)
+			if e.Weight != nil {
+				all[name] += fmt.Sprintf(", with weight %d", *e.Weight)
+			}
+			if len(e.Zones) > 0 {
+				all[name] += ", for zones " + strings.Join(e.Zones, ",")
+			}
+		}
+	}
+	return all
+}
+
+func endpointOf(port *v1alpha1.Port, e *v1alpha1.Endpoint) string {
+	return fmt.Sprintf("endpoint %s of slice %s for port %d/%s", e.Address, e.Slice, port.Port, port.Protocol)
 }

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -129,6 +128,23 @@ func TestDisagreement(t *testing.T) {
 	}
 }
 
+// TestDifferences has disagreements about what only some proxies show.
+func TestDifferences(t *testing.T) {
+	objects := web("10.244.1.2")
+	for _, test := range []struct{ old, new, want string }{
+		{"nodeName: node1", "nodeName: node1, hints: {forZones: [{name: a}]}", "has endpoint 10.244.1.2:8080 of slice web-1 for port 80/TCP that is ready, serving, for zones a, not that is ready, serving"},
+		{"clusterIP:", "type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 30081, clusterIP:", "still has health check node port"},
+		{"name: web,", `name: web, annotations: {service.kubernetes.io/udp-connection-handling: PreserveDuringTermination},`, "differs in what is not shown"},
+		{"name: web,", "name: web, annotations: {service.kubernetes.io/lb-algorithm: maglev},", "differs in what is not shown"},
+	} {
+		changed := strings.Replace(objects, test.old, test.new, 1)
+		s := &apiServer{t: t, pods: map[string]*pod{"kube-proxy-n0": ours(t, changed), "kube-proxy-n1": ours(t, objects), "kube-proxy-n2": ours(t, objects)}}
+		if all := ask(t, s).Disagreements; changed == objects || len(all) != 1 || !strings.Contains(strings.Join(all[0].Differences, "\n"), test.want) {
+			t.Errorf("%s: %+v\n%s", test.new, all, changed)
+		}
+	}
+}
+
 // TestMany asks 500 nodes, of which ten do not answer. The number of nodes asked at a time is bounded, and those ten hold up nobody.
 func TestMany(t *testing.T) {
 	s := &apiServer{t: t, pods: map[string]*pod{}}
@@ -160,6 +176,14 @@ func TestMany(t *testing.T) {
 	if s.most > 2*parallel || // the server notices an end later
 		len(report.Nodes) != 500 || states[Unreachable] < 10 {
 		t.Errorf("at most %d at a time; %v", s.most, states)
+	}
+}
+
+func TestTag(t *testing.T) {
+	for image, want := range map[string]string{"kube-proxy:v1.37.2": "v1.37.2", "kube-proxy:v1.37.2@sha256:0a": "v1.37.2", "kube-proxy@sha256:0a": "", "kube-proxy": "", "": ""} {
+		if got := tag(image); got != want {
+			t.Errorf("%s: %q, want %q", image, got, want)
+		}
 	}
 }
 
@@ -199,20 +223,38 @@ func TestWait(t *testing.T) {
 	if got := round.Missing().Error(); got != missing {
 		t.Errorf("got  %s\nwant %s", got, missing)
 	}
-	ended, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	if waited, err := f.Wait(ended, "default", "web"); err == nil && (len(waited.Behind) != 1 || ended.Err() == nil) {
+	began := time.Now()
+	if waited, err := f.Wait(t.Context(), "default", "web", time.Second); err == nil && (len(waited.Behind) != 1 || time.Since(began) < time.Second) {
 		t.Errorf("without the endpoint: %+v", waited)
 	}
+	if waited, err := f.Wait(t.Context(), "default", "web", 0); err != nil || len(waited.Behind) != 1 {
+		t.Errorf("asked once: %+v, %v", waited, err)
+	}
+	read := 0
+	s.busy = func(path string) bool {
+		if strings.HasSuffix(path, "/services/web") {
+			read++
+		}
+		return read > 1
+	}
+	waited, err := f.Wait(t.Context(), "default", "web", 3*time.Second)
+	if err != nil || len(waited.Behind) != 1 || len(waited.Notes) != 1 || !strings.Contains(waited.Notes[0], "busy") || read < 3 {
+		t.Errorf("with an API server that fails after the first round: %+v, %v", waited, err)
+	}
+	s.busy = nil
 	s.pods["kube-proxy-n2"].pages = ours(t, present).pages
-	if waited, err := f.Wait(t.Context(), "default", "web"); err != nil || len(waited.Behind) > 0 || waited.Endpoints != 2 || waited.Nodes != 2 {
+	if waited, err := f.Wait(t.Context(), "default", "web", time.Minute); err != nil || len(waited.Behind) > 0 || waited.Endpoints != 2 || waited.Nodes != 2 {
 		t.Errorf("with it: %+v, %v", waited, err)
+	}
+	s.forbidNodes = true
+	if waited, err := f.Wait(t.Context(), "default", "web", time.Minute); err != nil || len(waited.Notes) != 1 || !strings.Contains(waited.Notes[0], "no right to list Nodes") {
+		t.Errorf("without the right to list Nodes: %+v, %v", waited, err)
 	}
 	s.pods["kube-proxy-n3"] = upstream()
 	if round, err := f.round(t.Context(), "default", "web"); err != nil || len(round.Behind) != 1 || !strings.Contains(round.Behind[0].Reasons[0], "Kubernetes' own kube-proxy") {
 		t.Errorf("with upstream's proxy: %+v, %v", round, err)
 	}
-	if _, err := f.Wait(t.Context(), "default", "wbe"); err == nil || !strings.Contains(err.Error(), "read Service default/wbe") {
+	if _, err := f.Wait(t.Context(), "default", "wbe", time.Minute); err == nil || !strings.Contains(err.Error(), "read Service default/wbe") {
 		t.Errorf("of an unknown Service: %v", err)
 	}
 }

@@ -3,6 +3,7 @@ package fleet
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -38,6 +39,8 @@ type apiServer struct {
 	forbidNodes bool
 	// objects are answers by path: Services and EndpointSlices.
 	objects map[string]runtime.Object
+	// busy reports whether a request of a path fails; nil fails none.
+	busy func(path string) bool
 	// noWebSocket refuses WebSockets, as Kubernetes before 1.30.
 	noWebSocket bool
 	// ended is closed at the end of the test: clients that gave up stay connected.
@@ -75,9 +78,12 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s.asked[r.URL.Path]++
 	object := s.objects[r.URL.Path]
+	busy := s.busy != nil && s.busy(r.URL.Path)
 	s.mu.Unlock()
 	name, forward := strings.CutSuffix(strings.TrimPrefix(r.URL.Path, inPods+"/"), "/portforward")
 	switch {
+	case busy:
+		s.refuse(w, apierrors.NewInternalError(errors.New("busy")))
 	case forward:
 		s.forward(w, r, name)
 	case strings.HasSuffix(r.URL.Path, "/exec"):

@@ -43,6 +43,8 @@ type Waited struct {
 	Nodes int `json:"nodes"`
 	// Behind are those that do not serve all of it yet, with the reasons.
 	Behind []Behind `json:"behind,omitempty"`
+	// Notes are what the result does not include, and why.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // Behind is a node that does not serve a Service as it is.
@@ -51,27 +53,45 @@ type Behind struct {
 	Reasons []string `json:"reasons"`
 }
 
-// Wait returns when the proxy of every node has programmed a Service as the API server has it now, with all endpoints. When ctx ends it
-// returns the state of the last round. An error means that nothing is known. It needs the rights get services and list endpointslices.
-func (f *Fleet) Wait(ctx context.Context, namespace, name string) (*Waited, error) {
+// Wait returns when the proxy of every node has programmed a Service as the API server has it now, with all endpoints. After timeout, or when
+// ctx ends, it returns the state of the last whole round; a timeout of 0 asks once. Only the first round must not fail: the API server may
+// restart meanwhile. An error means that nothing is known. It needs the rights get services and list endpointslices.
+func (f *Fleet) Wait(ctx context.Context, namespace, name string, timeout time.Duration) (*Waited, error) {
+	if timeout == 0 {
+		return f.round(ctx, namespace, name)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("nothing is known after %s", timeout))
+	defer cancel()
 	var last *Waited
+	var failed error // of the round after last
 	for {
 		round, err := f.round(ctx, namespace, name)
 		switch {
 		case err == nil && (len(round.Behind) == 0 || ctx.Err() != nil && last == nil):
 			return round, nil
-		case ctx.Err() != nil && last != nil: // the last round is not whole
-			return last, nil
-		case err != nil:
+		case err != nil && last == nil:
 			return nil, errors.Join(err, context.Cause(ctx))
+		case ctx.Err() != nil: // the last round is not whole
+			return last.after(failed), nil
+		case err == nil:
+			last, failed = round, nil
+		default:
+			failed = err
 		}
-		last = round
 		select {
 		case <-time.After(waitPause):
 		case <-ctx.Done():
-			return last, nil
+			return last.after(failed), nil
 		}
 	}
+}
+
+// after notes why no round succeeded after this one, if that is so.
+func (w *Waited) after(failed error) *Waited {
+	if failed != nil {
+		w.Notes = append(w.Notes, fmt.Sprintf("this is what was known before a question failed: %v", failed))
+	}
+	return w
 }
 
 // round asks all nodes once.
@@ -80,11 +100,11 @@ func (f *Fleet) round(ctx context.Context, namespace, name string) (*Waited, err
 	if err != nil {
 		return nil, err
 	}
-	targets, _, err := f.targets(ctx)
+	targets, notes, err := f.targets(ctx)
 	if err != nil {
 		return nil, err
 	}
-	w := &Waited{TypeMeta: v1alpha1.Meta("FleetWait"), Service: namespace + "/" + name, Endpoints: want.Endpoints.All, Nodes: len(targets)}
+	w := &Waited{TypeMeta: v1alpha1.Meta("FleetWait"), Service: namespace + "/" + name, Endpoints: want.Endpoints.All, Nodes: len(targets), Notes: notes}
 	reasons := make([][]string, len(targets))
 	f.each(len(targets), func(i int) { reasons[i] = f.behind(ctx, targets[i], want) })
 	for i, why := range reasons {
@@ -114,7 +134,7 @@ func (f *Fleet) behind(ctx context.Context, t target, want *v1alpha1.Service) []
 	if err != nil {
 		return f.unknown(ctx, &Node{}, t, c, err).Messages
 	}
-	why := Differences(want, got)
+	why := differences(want, got, facts)
 	if got == nil {
 		return why
 	}

@@ -25,6 +25,9 @@ const DefaultServer = "127.0.0.1:10249"
 // DefaultTimeout bounds one request: a list of 45,000 Services takes about a second.
 const DefaultTimeout = 5 * time.Second
 
+// maxAnswer is how much of an answer is read: a list of 45,000 Services is some 30 MB, and all rules are not much more.
+const maxAnswer = 256 << 20
+
 // Client is a Reader of a running proxy.
 type Client struct {
 	server string
@@ -32,6 +35,7 @@ type Client struct {
 	at     string
 	remote bool
 	http   *http.Client
+	limit  int64 // of an answer, in bytes
 }
 
 var _ Reader = (*Client)(nil)
@@ -48,12 +52,12 @@ func NewClient(server string, timeout time.Duration) (*Client, error) {
 		return nil, fmt.Errorf("%q is no address of a proxy: write HOST:PORT, as in %s", server, DefaultServer)
 	}
 	// No proxy of the environment: the server is on this machine.
-	return &Client{server: "http://" + u.Host, at: "http://" + u.Host, http: &http.Client{Timeout: timeout, Transport: &http.Transport{}}}, nil
+	return &Client{server: "http://" + u.Host, at: "http://" + u.Host, http: &http.Client{Timeout: timeout, Transport: &http.Transport{}}, limit: maxAnswer}, nil
 }
 
 // Through returns the same Client for a server on another machine, which a transport reaches. at is where that is, in errors.
 func (c *Client) Through(transport http.RoundTripper, at string) *Client {
-	return &Client{server: c.server, at: at, remote: true, http: &http.Client{Timeout: c.http.Timeout, Transport: transport}}
+	return &Client{server: c.server, at: at, remote: true, http: &http.Client{Timeout: c.http.Timeout, Transport: transport}, limit: c.limit}
 }
 
 // NotRunningError is the error if nothing listens on the server's address.
@@ -99,10 +103,14 @@ func get[T any](ctx context.Context, c *Client, path string, query url.Values, k
 	if response.StatusCode != http.StatusOK {
 		return nil, c.failure(response)
 	}
-	body := json.NewDecoder(response.Body)
+	limited := &io.LimitedReader{R: response.Body, N: c.limit}
+	body := json.NewDecoder(limited)
 	var raw json.RawMessage
 	var meta v1alpha1.TypeMeta
 	if err := errors.Join(body.Decode(&raw), json.Unmarshal(raw, &meta)); err != nil {
+		if limited.N == 0 {
+			return nil, fmt.Errorf("the answer of the proxy at %s has more than %d MiB: it is not read", c.at, c.limit>>20)
+		}
 		return nil, fmt.Errorf("read the answer of the proxy at %s: %w", c.at, err)
 	}
 	_, _ = io.CopyN(io.Discard, response.Body, maxFailure) // to its end, so that the connection is used again

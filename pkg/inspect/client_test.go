@@ -52,6 +52,11 @@ func TestClientErrors(t *testing.T) {
 			t.Errorf("%s: got %v, want %q", test.name, err, test.want)
 		}
 	}
+	endless := client(t, answer(200, "application/json", `{"kind":"`+strings.Repeat("a", 3<<20)))
+	endless.limit = 2 << 20
+	if _, err := endless.Info(t.Context()); err == nil || !strings.Contains(err.Error(), "has more than 2 MiB") {
+		t.Errorf("endless: %v", err)
+	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	address := listener.Addr().String()

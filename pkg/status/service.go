@@ -245,7 +245,7 @@ func (s *State) addEndpoints(out *v1alpha1.Service, of *cluster.Service, planned
 		e := v1alpha1.Endpoint{
 			Address: listing.Endpoint.String(), Slice: listing.Slice, Location: location(listing.Conditions),
 			Ready: listing.Conditions.Has(cluster.Ready), Serving: listing.Conditions.Has(cluster.Serving),
-			Terminating: listing.Conditions.Has(cluster.Terminating),
+			Terminating: listing.Conditions.Has(cluster.Terminating), Zones: listing.Zones.Names(),
 		}
 		if s.Plan.Weighs() && listing.Weight != cluster.DefaultWeight {
 			e.Weight = &listing.Weight

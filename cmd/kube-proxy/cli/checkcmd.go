@@ -43,7 +43,8 @@ func newCheckCommand() *cobra.Command {
 fail, with what to do. If the configuration file cannot be used, that fails, and the defaults are checked.
 
 Run it as root in the node's network namespace. It changes nothing: --pre tries the rules in a network namespace of its own,
-for which the kernel may load modules, and binds ports for a moment.
+for which the kernel may load modules, and binds ports for a moment. With --node, Ctrl-C ends only this side: the
+checks in the pod go on to their end, with --wait for as long as that allows.
 
 Exit codes: 0 if nothing failed, 1 if something did, 2 if the command line cannot be used.`,
 		Example: `  kube-proxy check --pre --config /var/lib/kube-proxy/config.conf

@@ -48,6 +48,8 @@ for external clients a load balancer IP, an external IP or a node port. A port i
 one only. DNS names of Services (NAME.NAMESPACE.svc) and URLs work, too. PROTOCOL is tcp, udp or sctp.
 ` + readerHelp + `
 
+With --node and --try, Ctrl-C ends only this side: the command in the pod goes on until it has sent its connections.
+
 Exit codes: 0 if the connection is sent to an endpoint, 3 if it is rejected or dropped, 4 if the proxy leaves it alone, 5 if --try had
 another result than explained or an endpoint did not answer, 1 or 2 if there is no answer.`,
 		Example: `  kube-proxy explain 10.96.0.10:80 --from 10.244.1.3

@@ -1,9 +1,9 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -84,7 +84,7 @@ Exit codes: 0 if all nodes do, 1 if some do not after --timeout, 2 if that is no
 	}
 	opts.addFlags(command)
 	command.Flags().StringVarP(&opts.namespace, "namespace", "n", metav1.NamespaceDefault, "Service `namespace`, unless the name has one.")
-	command.Flags().DurationVar(&opts.timeout, "timeout", time.Minute, "Give up after this `time`.")
+	command.Flags().DurationVar(&opts.timeout, "timeout", time.Minute, "Give up after this `time`; 0 asks once.")
 	return command
 }
 
@@ -108,7 +108,12 @@ func (o *fleetOptions) open(cmd *cobra.Command) (of *fleet.Fleet, done func(), e
 		return nil, nil, err
 	}
 	if o.Timeout <= 0 || o.timeout < 0 {
-		return nil, nil, app.UsageError{Err: errors.New("--request-timeout and --timeout must be positive")}
+		return nil, nil, app.UsageError{Err: errors.New("--request-timeout must be positive, and --timeout not negative")}
+	}
+	for flag, port := range map[string]string{"port": o.Metrics, "healthz-port": o.Health} {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return nil, nil, app.UsageError{Err: fmt.Errorf("--%s %q is not a port number from 1 to 65535", flag, port)}
+		}
 	}
 	client, err := restConfig(o.kubeconfig, o.context, "kube-proxy-fleet")
 	if err != nil {
@@ -157,12 +162,15 @@ func (o *fleetOptions) wait(cmd *cobra.Command, service string) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(cmd.Context(), o.timeout, fmt.Errorf("nothing is known after %s", o.timeout))
-	defer cancel()
-	waited, err := of.Wait(ctx, namespace, name)
+	waited, err := of.Wait(cmd.Context(), namespace, name, o.timeout)
 	done()
 	if err != nil {
 		return app.ExitCode{Code: exitUnreadable, Err: err}
+	}
+	if o.output == outputTable {
+		for _, note := range waited.Notes {
+			fmt.Fprintf(cmd.ErrOrStderr(), "Note: %s\n", terminal.Printable(note))
+		}
 	}
 	switch {
 	case o.output != outputTable:

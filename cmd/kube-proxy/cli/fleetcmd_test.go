@@ -36,6 +36,8 @@ func TestFleet(t *testing.T) {
 		{"fleet -o wide", 2, "--output \"wide\" is not one of table, json, yaml"},
 		{"fleet n1", 2, "unknown command or argument"},
 		{"fleet --request-timeout 0s", 2, "must be positive"},
+		{"fleet --port metrics", 2, "--port \"metrics\" is not a port number"},
+		{"fleet wait web --healthz-port 65536", 2, "--healthz-port \"65536\" is not a port number"},
 		{"fleet wait", 2, "accepts 1 arg"},
 		{"fleet wait a/b/c", 2, "does not name a Service"},
 		{"service list --node n1", 1, "node n1 has no pod with a container kube-proxy in namespace kube-system"},

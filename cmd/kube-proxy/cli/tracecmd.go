@@ -52,6 +52,8 @@ Its tables, kube-proxy-trace, are removed when the command ends. It needs CAP_NE
 node; one trace can run at a time. What iptables-legacy does with packets is not shown.
 `+readerHelp+`
 
+With --node, Ctrl-C ends only this side: the trace in the pod goes on to its --count or --duration, and no other can run there before.
+
 Exit codes: 0 if all packets arrived; 3 if one was refused, vanished, or could not be followed to its end; 4 if there was none;
 1 or 2 if there is no answer.`, packets.PerSecond),
 		Example: `  kube-proxy trace default/web

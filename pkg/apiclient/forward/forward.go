@@ -101,19 +101,17 @@ func (p *Pod) open(ctx context.Context) (httpstream.Connection, error) {
 	done := make(chan result, 1)
 	go func() {
 		connection, _, err := dialer.Dial(portforward.PortForwardProtocolV1Name)
-		select {
-		case <-ctx.Done():
-			if err == nil {
-				connection.Close()
-			}
-		default:
-		}
 		done <- result{connection, err}
 	}()
 	select {
 	case r := <-done:
 		return r.connection, r.err
 	case <-ctx.Done():
+		go func() {
+			if r := <-done; r.err == nil {
+				r.connection.Close()
+			}
+		}()
 		return nil, context.Cause(ctx)
 	}
 }

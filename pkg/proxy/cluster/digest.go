@@ -7,8 +7,8 @@ import (
 )
 
 // Digest returns a number that two proxies of a cluster have in common if they know the same of a Service: its addresses, ports and
-// policies, and all its endpoints with their conditions. It leaves out what each node sees differently (whether an endpoint is its own)
-// and what affects no packet (UID, creation time, triggers). Changes of this function make proxies of two versions disagree.
+// policies, how connections are balanced, and all its endpoints with their conditions. It leaves out what each node sees differently (whether
+// an endpoint is its own), what affects no packet (UID, creation time, triggers), and why an annotation cannot be read. Changes of this function make proxies of two versions disagree.
 func (s *Service) Digest() uint64 {
 	d := digest{}
 	d.text(s.Name.Namespace)
@@ -25,7 +25,7 @@ func (s *Service) Digest() uint64 {
 		d.addr(of.Addr())
 		d.number(of.Bits())
 	}
-	d.bytes = append(d.bytes, byte(s.InternalPolicy), byte(s.ExternalPolicy), b2i(s.PreserveUDP))
+	d.bytes = append(d.bytes, byte(s.InternalPolicy), byte(s.ExternalPolicy), b2i(s.PreserveUDP), byte(s.Algorithm), b2i(s.Ignored != ""))
 	d.number(int(s.HealthCheckNodePort))
 	d.number(int(s.Affinity))
 	d.number(len(s.Ports))
@@ -52,6 +52,7 @@ func (d *digest) addr(a netip.Addr) { d.text(string(a.AsSlice())) }
 
 func (d *digest) slice(slice *EndpointSlice) {
 	d.text(slice.Name)
+	d.bytes = append(d.bytes, b2i(slice.Ignored != ""))
 	d.number(len(slice.Ports))
 	for _, port := range slice.Ports {
 		d.text(port.Name)
@@ -62,6 +63,7 @@ func (d *digest) slice(slice *EndpointSlice) {
 	for _, e := range slice.Endpoints {
 		d.addr(e.Addr)
 		d.bytes = append(d.bytes, byte(e.Conditions&^(Local|ThisNode)))
+		d.number(int(e.Weight))
 		zones := e.Zones.Names()
 		d.number(len(zones))
 		for _, zone := range zones {

@@ -15,16 +15,16 @@ func digested() *Service {
 		Ports: []ServicePort{{Name: "http", Protocol: TCP, Port: 80, NodePort: 30080}},
 		External: &External{LoadBalancerIPs: addr("192.0.2.1"), Stray: addr("192.0.2.2"), ExternalIPs: addr("192.0.2.3"),
 			SourceRanges: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}},
-		InternalPolicy: PolicyLocal, ExternalPolicy: PolicyLocal, PreserveUDP: true, HealthCheckNodePort: 30081, Affinity: time.Hour,
+		InternalPolicy: PolicyLocal, ExternalPolicy: PolicyLocal, PreserveUDP: true, HealthCheckNodePort: 30081, Affinity: time.Hour, Algorithm: Maglev,
 		Slices: []*EndpointSlice{{Name: "web-1", Ports: []EndpointPort{{Name: "http", Protocol: TCP, Port: 8080}}, Triggered: 1,
-			Endpoints: []Endpoint{{Addr: addr("10.244.1.2")[0], Conditions: Ready | Serving | Local, Zones: newZones([]string{"a"})}}}},
+			Endpoints: []Endpoint{{Addr: addr("10.244.1.2")[0], Conditions: Ready | Serving | Local, Weight: WeightOf(50), Zones: newZones([]string{"a"})}}}},
 	}
 }
 
 // TestDigest changes each field, which changes the digest unless nodes see it differently by design. The digest of a Service stays what it
 // is, because proxies of two versions compare it.
 func TestDigest(t *testing.T) {
-	const frozen = uint64(0xccf9744ff98a50fb)
+	const frozen = uint64(0x161cf3bf42e8160d)
 	before := digested().Digest()
 	if before != frozen {
 		t.Errorf("the digest is %#x, and was %#x: proxies of two versions disagree", before, frozen)
@@ -54,6 +54,10 @@ func TestDigest(t *testing.T) {
 		"UDP":           func(s *Service) { s.PreserveUDP = false },
 		"health check":  func(s *Service) { s.HealthCheckNodePort++ },
 		"affinity":      func(s *Service) { s.Affinity++ },
+		"algorithm":     func(s *Service) { s.Algorithm = SourceHash },
+		"ignored":       func(s *Service) { s.Ignored = "unknown" },
+		"no weights":    func(s *Service) { s.Slices[0].Ignored = "no number" },
+		"weight":        func(s *Service) { s.Slices[0].Endpoints[0].Weight++ },
 		"slice":         func(s *Service) { s.Slices[0].Name = "web-2" },
 		"no slice":      func(s *Service) { s.Slices = nil },
 		"slice port":    func(s *Service) { s.Slices[0].Ports[0].Port++ },
@@ -74,8 +78,8 @@ func TestDigest(t *testing.T) {
 		}
 	}
 	for of, fields := range map[reflect.Type]int{
-		reflect.TypeFor[Service](): 12, reflect.TypeFor[External](): 4, reflect.TypeFor[ServicePort](): 4,
-		reflect.TypeFor[EndpointSlice](): 4, reflect.TypeFor[EndpointPort](): 3, reflect.TypeFor[Endpoint](): 3,
+		reflect.TypeFor[Service](): 14, reflect.TypeFor[External](): 4, reflect.TypeFor[ServicePort](): 4,
+		reflect.TypeFor[EndpointSlice](): 5, reflect.TypeFor[EndpointPort](): 3, reflect.TypeFor[Endpoint](): 4,
 	} {
 		if n := of.NumField(); n != fields {
 			t.Errorf("%s has %d fields, not %d: is the new one a part of the digest?", of, n, fields)

@@ -18,6 +18,7 @@ type Listing struct {
 	Conditions cluster.Conditions
 	// Weight is the endpoint's; 1 if weights are not honoured.
 	Weight int
+	Zones  cluster.Zones
 	// Fates says under each policy whether connections are sent to the endpoint; the index is a cluster.Policy.
 	Fates [2]Fate
 }
@@ -102,7 +103,7 @@ func (p *Plan) portListings(s *cluster.Service, index int) iter.Seq[Listing] {
 			target, _ := slice.PortOf(port)
 			for i := range slice.Endpoints {
 				e := &slice.Endpoints[i]
-				listing := Listing{Slice: slice.Name, Port: index, Conditions: e.Conditions, Weight: p.options.weight(e), Endpoint: netip.AddrPortFrom(e.Addr, target.Port)}
+				listing := Listing{Slice: slice.Name, Port: index, Conditions: e.Conditions, Weight: p.options.weight(e), Zones: e.Zones, Endpoint: netip.AddrPortFrom(e.Addr, target.Port)}
 				for policy := range listing.Fates {
 					listing.Fates[policy] = choices[cluster.FamilyOf(e.Addr)].fate(&candidate{listing.Endpoint, e, p.options.weight(e)}, cluster.Policy(policy))
 				}

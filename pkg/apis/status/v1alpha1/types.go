@@ -232,6 +232,8 @@ type Endpoint struct {
 	Location string `json:"location"`
 	// Weight is how many connections it gets in proportion to others; absent if that is the default, or weights are not honoured.
 	Weight *int `json:"weight,omitempty"`
+	// Zones are those that it is hinted for (hints.forZones); absent without such a hint.
+	Zones []string `json:"zones,omitempty"`
 	// UsedBy are the Service's traffic policies that use it.
 	UsedBy []string `json:"usedBy,omitempty"`
 	// LeftOut is why its other policies do not.
