@@ -11,9 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -129,26 +126,26 @@ func TestOwnSockets(t *testing.T) {
 	}, webA, webB, webA6)
 }
 
-// TestResetsAreLimited has more connections to reset than the limit: the others remain to be done.
+// TestResetsAreLimited has more IPv4 connections to reset than the limit: they, and those of IPv6, remain to be done after the pause.
 func TestResetsAreLimited(t *testing.T) {
-	r := New(Config{Families: families, Resets: &Resets{}})
-	name := web().Name
-	snapshot := &cluster.Snapshot{Services: cluster.Map[cluster.ServiceName, *cluster.Service]{}.Set(name, web()), Node: &cluster.Node{}}
-	p := plan.Compute(snapshot, &plan.Options{}, nil)
-	r.Planned(p)
-	r.Synced(new(proxy.History).Add(&proxy.Sync{Plan: p, Results: []backend.Result{{Family: cluster.IPv4}}}))
-	left := netip.MustParseAddr("10.244.0.1")
-	lost := r.resets(t.Context(), cluster.IPv4, map[netip.Addr]bool{left: true})
-	for n := range maxResets + 2 {
-		flow := &conntrack.Flow{Source: netip.AddrPortFrom(netip.MustParseAddr("198.51.100.9"), uint16(n)),
-			Destination: netip.MustParseAddrPort("10.96.0.20:53"), ReplySource: netip.AddrPortFrom(left, 5353)}
-		if got := lost(flow); got != (n < maxResets) {
-			t.Fatalf("connection %d is reset: %t", n, got)
+	runResetting(t, func(f *resetting) {
+		for port := range uint16(maxResets + 2) {
+			f.flow(port, webA)
 		}
-	}
-	if !r.burst.limited || !r.dirty[cluster.IPv4].left[left] {
-		t.Errorf("limited %t, and %v remains to be done", r.burst.limited, r.dirty[cluster.IPv4].left)
-	}
+		f.flow(1, webA6)
+		f.set(web("10.244.0.1", "fd00:244::1"))
+		f.sync()
+		time.Sleep(longestPause)
+		f.set(web())
+		f.sync()
+		time.Sleep(moves)
+		f.wantFlows(webA, webA, webA6)
+		time.Sleep(resetPause)
+		f.wantFlows()
+		if f.reset != maxResets+3 {
+			f.Errorf("%d resets, want %d", f.reset, maxResets+3)
+		}
+	})
 }
 
 // TestAssociations deletes the SCTP entries to endpoints that no slice lists, also at the start and when a Service is made again.

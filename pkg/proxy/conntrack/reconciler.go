@@ -327,6 +327,10 @@ func (r *Reconciler) sweepAll(ctx context.Context) (took time.Duration, _ error)
 	for _, family := range r.config.Families {
 		var left work
 		for _, search := range r.searches(ctx, family, due[family]) {
+			if search.kind == conntrack.TranslatedTCP && r.burst.limited { // by the other family
+				r.addLocked(family, search.work)
+				continue
+			}
 			if err := r.sweep(ctx, family, search.kind, search.unwanted); err != nil {
 				failed = append(failed, err)
 				left = left.and(search.work)
