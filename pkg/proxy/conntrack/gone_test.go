@@ -133,12 +133,14 @@ func TestResetsAreLimited(t *testing.T) {
 			f.flow(port, webA)
 		}
 		f.flow(1, webA6)
-		f.set(web("10.244.0.1", "fd00:244::1"))
-		f.sync()
-		time.Sleep(longestPause)
 		f.set(web())
 		f.sync()
-		time.Sleep(moves)
+		time.Sleep(longestPause)
+		f.Reconciler.mu.Lock()
+		for i, left := range addrs("10.244.0.1", "fd00:244::1") { // both in one round
+			f.add(families[i], work{left: map[netip.Addr]bool{left: true}})
+		}
+		f.Reconciler.mu.Unlock()
 		f.wantFlows(webA, webA, webA6)
 		time.Sleep(resetPause)
 		f.wantFlows()
