@@ -95,17 +95,23 @@ func TestGoneService(t *testing.T) {
 	}, webA)
 }
 
-// TestGoneWithoutGate leaves TCP alone.
+// TestGoneWithoutGate leaves TCP and SCTP alone.
 func TestGoneWithoutGate(t *testing.T) {
-	run(t, func(f *fixture) {
-		f.set(web("10.244.0.1"))
-		f.sync()
-		time.Sleep(longestPause)
-		f.set(web())
-		f.sync()
-		time.Sleep(moves)
-		f.wantFlows(webA)
-	}, webA)
+	for name, test := range map[string]struct {
+		protocol cluster.Protocol
+		flow     string
+	}{"TCP": {cluster.TCP, webA}, "SCTP": {cluster.SCTP, sctpA}} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(f *fixture) {
+				for _, endpoints := range [][]string{{"10.244.0.1"}, nil} {
+					f.set(of(test.protocol, endpoints...))
+					f.sync()
+					time.Sleep(longestPause)
+				}
+				f.wantFlows(test.flow)
+			}, test.flow)
+		})
+	}
 }
 
 // TestOwnSockets aborts the node's own sockets, and goes on without if the kernel cannot.
@@ -150,15 +156,18 @@ func TestResetsAreLimited(t *testing.T) {
 	})
 }
 
+// of returns the Service with another protocol.
+func of(protocol cluster.Protocol, endpoints ...string) *cluster.Service {
+	s := web(endpoints...)
+	s.Ports[0].Protocol, s.Slices[0].Ports[0].Protocol = protocol, protocol
+	return s
+}
+
 // TestAssociations deletes the SCTP entries to endpoints that no slice lists, also at the start and when a Service is made again.
 func TestAssociations(t *testing.T) {
-	sctp := func(endpoints ...string) *cluster.Service {
-		s := web(endpoints...)
-		s.Ports[0].Protocol, s.Slices[0].Ports[0].Protocol = cluster.SCTP, cluster.SCTP
-		return s
-	}
+	sctp := func(endpoints ...string) *cluster.Service { return of(cluster.SCTP, endpoints...) }
 	const foreign, plain = "203.0.113.99:53 10.244.0.9:5353 association", "192.0.2.1:53 10.244.0.1:5353 association"
-	run(t, func(f *fixture) {
+	runResetting(t, func(f *resetting) {
 		step := func(s *cluster.Service, want ...string) {
 			f.Helper()
 			time.Sleep(longestPause)
