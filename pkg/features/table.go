@@ -119,7 +119,8 @@ at each scrape, and the pod's own terminationGracePeriodSeconds limits how long 
 
 // resetDetails describes what ResetGoneEndpoints does to each client.
 const resetDetails = `An endpoint is gone when for half a second no EndpointSlice of any Service lists its address, in whatever condition: its pod is deleted, or
-its node with all pods. The entries of its connections are deleted from the connection tracking table then, so that their next packet is a new one:
+its node with all pods. Headless Services and those of other proxies (label service.kubernetes.io/service-proxy-name) do not count: they are
+not watched. The entries of its connections are deleted from the connection tracking table then, so that their next packet is a new one:
 
 | client | with the gate | without |
 |---|---|---|
@@ -137,9 +138,11 @@ These connections go on as without the gate:
   their packets. In nftables mode it resets them, and drops only new connections;
 * of other clients than this node's own, if net.netfilter.nf_conntrack_tcp_loose is 0 (the default is 1): the kernel does not translate their packets.
 
-A pod that runs on, but does not match the Service's selector any more, loses its connections. At most 10,000 connections are reset in a
-second. The metric serviceproxy_connections_to_gone_endpoints_reset_total counts them, and the log has one line in 10 s. If the kernel was
-built without CONFIG_INET_DIAG_DESTROY, or CAP_NET_ADMIN is missing, one line says so, and the node's own clients are reset at their next packet.
+A pod that runs on, but does not match the selector of any Service that counts any more, loses its connections. An API server that shuts down
+removes its address from the Service kubernetes first: clients lose their connections to it while it still answers their last requests, and
+connect to another one. At most 10,000 connections are reset in a second. The metric serviceproxy_connections_to_gone_endpoints_reset_total
+counts them, and the log has one line in 10 s. If the kernel was built without CONFIG_INET_DIAG_DESTROY, or CAP_NET_ADMIN is missing, one line
+says so, and the node's own clients are reset at their next packet.
 
 The entries of SCTP associations to an endpoint that is gone are deleted too, also if it went while the proxy did not run, so that a client
 that begins anew from the same port (INIT) reaches another endpoint: without the gate its packets go to the gone one for as long as it sends
