@@ -39,7 +39,7 @@ const (
 	// KEP-5958 for clients; the server's gate is ManagedFieldsOptOut.
 	ManagedFieldsOptOutClient featuregate.Feature = "ManagedFieldsOptOutClient"
 
-	// ResetGoneEndpoints resets TCP connections to endpoints that no EndpointSlice lists any more.
+	// ResetGoneEndpoints resets TCP connections to endpoints that no EndpointSlice lists any more, and deletes the entries of SCTP ones.
 	ResetGoneEndpoints featuregate.Feature = "ResetGoneEndpoints"
 )
 

@@ -106,7 +106,7 @@ func table() []row {
 				{Version: version.MajorMinor(1, 37), Default: false, PreRelease: featuregate.Alpha},
 			},
 			effect: "Resets TCP connections to endpoints that no EndpointSlice lists any more, instead of letting clients hang for up to 15 minutes, " +
-				"and rejects TCP by resets instead of ICMP errors.",
+				"and rejects TCP by resets instead of ICMP errors. Lets SCTP clients of such endpoints begin anew.",
 			end:     mayChange,
 			details: resetDetails,
 		},
@@ -119,7 +119,8 @@ at each scrape, and the pod's own terminationGracePeriodSeconds limits how long 
 
 // resetDetails describes what ResetGoneEndpoints does to each client.
 const resetDetails = `An endpoint is gone when for half a second no EndpointSlice of any Service lists its address, in whatever condition: its pod is deleted, or
-its node with all pods. The entries of its connections are deleted from the connection tracking table then, so that their next packet is a new one:
+its node with all pods. Headless Services and those of other proxies (label service.kubernetes.io/service-proxy-name) do not count: they are
+not watched. The entries of its connections are deleted from the connection tracking table then, so that their next packet is a new one:
 
 | client | with the gate | without |
 |---|---|---|
@@ -137,13 +138,16 @@ These connections go on as without the gate:
   their packets. In nftables mode it resets them, and drops only new connections;
 * of other clients than this node's own, if net.netfilter.nf_conntrack_tcp_loose is 0 (the default is 1): the kernel does not translate their packets.
 
-A pod that runs on, but does not match the Service's selector any more, loses its connections. At most 10,000 connections are reset in a
-second. The metric serviceproxy_connections_to_gone_endpoints_reset_total counts them, and the log has one line in 10 s. If the kernel was
-built without CONFIG_INET_DIAG_DESTROY, or CAP_NET_ADMIN is missing, one line says so, and the node's own clients are reset at their next packet.
+A pod that runs on, but does not match the selector of any Service that counts any more, loses its connections. An API server that shuts down
+removes its address from the Service kubernetes first: clients lose their connections to it while it still answers their last requests, and
+connect to another one. At most 10,000 connections are reset in a second. The metric serviceproxy_connections_to_gone_endpoints_reset_total
+counts them, and the log has one line in 10 s. If the kernel was built without CONFIG_INET_DIAG_DESTROY, or CAP_NET_ADMIN is missing, one line
+says so, and the node's own clients are reset at their next packet.
 
-SCTP needs no gate: the entries of associations to an endpoint that is gone are always deleted, so that a client that begins anew from the
-same port (INIT) reaches another endpoint. An association with several addresses (multi-homing) uses only the path through the Service's
-address: the kernel does not translate the addresses inside INIT, and packets to or from others meet no entry.`
+The entries of SCTP associations to an endpoint that is gone are deleted too, also if it went while the proxy did not run, so that a client
+that begins anew from the same port (INIT) reaches another endpoint: without the gate its packets go to the gone one for as long as it sends
+any. If the pod runs on, a working association ends, and nothing tells its client. An association with several addresses (multi-homing) uses
+only the path through the Service's address: the kernel does not translate the addresses inside INIT, and packets to or from others meet no entry.`
 
 // specs returns the specs of the rows that have any.
 func specs() map[featuregate.Feature]featuregate.VersionedSpecs {

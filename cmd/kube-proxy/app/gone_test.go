@@ -168,7 +168,7 @@ func (w *udpWorld) ownSocket(to netip.AddrPort, a, b *netns.Host) {
 // TestKernelSCTPAssociations lets an SCTP client begin anew, from the same port, while its endpoints terminate and go, in each mode.
 func TestKernelSCTPAssociations(t *testing.T) {
 	for mode, open := range opens(t) {
-		t.Run(string(mode), func(t *testing.T) { newUDPWorld(t, open).all(t, (*udpWorld).associations) })
+		t.Run(string(mode), func(t *testing.T) { newFlowWorld(t, open, new(atomic.Int64)).all(t, (*udpWorld).associations) })
 	}
 }
 

@@ -41,7 +41,7 @@ type udpWorld struct {
 	dead *netns.Host
 	// sweeps counts the searches for stale flows in each family.
 	sweeps map[cluster.Family]*atomic.Int64
-	// resets counts the TCP connections that were reset; nil without the gate ResetGoneEndpoints.
+	// resets counts the TCP connections that were reset; it is nil without the gate ResetGoneEndpoints.
 	resets *atomic.Int64
 }
 

@@ -7,9 +7,9 @@
 //     their client: it would keep what it may no longer open, for as long as it sends.
 //   - TCP connections that were started before their Service was served: no rule matched the first SYN, and each
 //     retransmitted SYN matches its entry. The client would hang until its connection attempt times out after two minutes.
-//   - SCTP associations to an endpoint that no EndpointSlice lists any more: each INIT of a client that begins anew from the same port
-//     matches the entry, and keeps it alive (kubernetes/kubernetes#101968).
-//   - With the feature gate ResetGoneEndpoints, TCP connections to such endpoints (Resets).
+//   - With the feature gate ResetGoneEndpoints, TCP connections to an endpoint that no EndpointSlice lists any more (Resets), and SCTP
+//     associations: each INIT of a client that begins anew from the same port matches the entry, and keeps it alive
+//     (kubernetes/kubernetes#101968). It is a gate because the pod may run on, and its associations work.
 //
 // All other entries are kept: TCP and SCTP to endpoints that are listed, in whatever condition; UDP flows to an endpoint that their
 // client may use, even if readiness or hints send new flows elsewhere; and flows that are not for a Service.

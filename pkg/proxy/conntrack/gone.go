@@ -24,7 +24,7 @@ const (
 
 // Resets ends TCP connections to endpoints that no EndpointSlice lists any more. Their entries are deleted, so that the client's next
 // packet is a new one: it reaches another endpoint, which resets it, or is rejected (plan.Node.ResetTCP). This node's own sockets are
-// aborted at once.
+// aborted at once. The entries of SCTP associations to such endpoints are deleted too.
 type Resets struct {
 	// Abort ends the connection of a socket in this network namespace. Its error is fs.ErrNotExist if there is no such socket.
 	Abort func(client, server netip.AddrPort) error

@@ -11,9 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -98,17 +95,23 @@ func TestGoneService(t *testing.T) {
 	}, webA)
 }
 
-// TestGoneWithoutGate leaves TCP alone.
+// TestGoneWithoutGate leaves TCP and SCTP alone.
 func TestGoneWithoutGate(t *testing.T) {
-	run(t, func(f *fixture) {
-		f.set(web("10.244.0.1"))
-		f.sync()
-		time.Sleep(longestPause)
-		f.set(web())
-		f.sync()
-		time.Sleep(moves)
-		f.wantFlows(webA)
-	}, webA)
+	for name, test := range map[string]struct {
+		protocol cluster.Protocol
+		flow     string
+	}{"TCP": {cluster.TCP, webA}, "SCTP": {cluster.SCTP, sctpA}} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(f *fixture) {
+				for _, endpoints := range [][]string{{"10.244.0.1"}, nil} {
+					f.set(of(test.protocol, endpoints...))
+					f.sync()
+					time.Sleep(longestPause)
+				}
+				f.wantFlows(test.flow)
+			}, test.flow)
+		})
+	}
 }
 
 // TestOwnSockets aborts the node's own sockets, and goes on without if the kernel cannot.
@@ -129,37 +132,42 @@ func TestOwnSockets(t *testing.T) {
 	}, webA, webB, webA6)
 }
 
-// TestResetsAreLimited has more connections to reset than the limit: the others remain to be done.
+// TestResetsAreLimited has more IPv4 connections to reset than the limit: they, and those of IPv6, remain to be done after the pause.
 func TestResetsAreLimited(t *testing.T) {
-	r := New(Config{Families: families, Resets: &Resets{}})
-	name := web().Name
-	snapshot := &cluster.Snapshot{Services: cluster.Map[cluster.ServiceName, *cluster.Service]{}.Set(name, web()), Node: &cluster.Node{}}
-	p := plan.Compute(snapshot, &plan.Options{}, nil)
-	r.Planned(p)
-	r.Synced(new(proxy.History).Add(&proxy.Sync{Plan: p, Results: []backend.Result{{Family: cluster.IPv4}}}))
-	left := netip.MustParseAddr("10.244.0.1")
-	lost := r.resets(t.Context(), cluster.IPv4, map[netip.Addr]bool{left: true})
-	for n := range maxResets + 2 {
-		flow := &conntrack.Flow{Source: netip.AddrPortFrom(netip.MustParseAddr("198.51.100.9"), uint16(n)),
-			Destination: netip.MustParseAddrPort("10.96.0.20:53"), ReplySource: netip.AddrPortFrom(left, 5353)}
-		if got := lost(flow); got != (n < maxResets) {
-			t.Fatalf("connection %d is reset: %t", n, got)
+	runResetting(t, func(f *resetting) {
+		for port := range uint16(maxResets + 2) {
+			f.flow(port, webA)
 		}
-	}
-	if !r.burst.limited || !r.dirty[cluster.IPv4].left[left] {
-		t.Errorf("limited %t, and %v remains to be done", r.burst.limited, r.dirty[cluster.IPv4].left)
-	}
+		f.flow(1, webA6)
+		f.set(web())
+		f.sync()
+		time.Sleep(longestPause)
+		f.Reconciler.mu.Lock()
+		for i, left := range addrs("10.244.0.1", "fd00:244::1") { // both in one round
+			f.add(families[i], work{left: map[netip.Addr]bool{left: true}})
+		}
+		f.Reconciler.mu.Unlock()
+		f.wantFlows(webA, webA, webA6)
+		time.Sleep(resetPause)
+		f.wantFlows()
+		if f.reset != maxResets+3 {
+			f.Errorf("%d resets, want %d", f.reset, maxResets+3)
+		}
+	})
+}
+
+// of returns the Service with another protocol.
+func of(protocol cluster.Protocol, endpoints ...string) *cluster.Service {
+	s := web(endpoints...)
+	s.Ports[0].Protocol, s.Slices[0].Ports[0].Protocol = protocol, protocol
+	return s
 }
 
 // TestAssociations deletes the SCTP entries to endpoints that no slice lists, also at the start and when a Service is made again.
 func TestAssociations(t *testing.T) {
-	sctp := func(endpoints ...string) *cluster.Service {
-		s := web(endpoints...)
-		s.Ports[0].Protocol, s.Slices[0].Ports[0].Protocol = cluster.SCTP, cluster.SCTP
-		return s
-	}
+	sctp := func(endpoints ...string) *cluster.Service { return of(cluster.SCTP, endpoints...) }
 	const foreign, plain = "203.0.113.99:53 10.244.0.9:5353 association", "192.0.2.1:53 10.244.0.1:5353 association"
-	run(t, func(f *fixture) {
+	runResetting(t, func(f *resetting) {
 		step := func(s *cluster.Service, want ...string) {
 			f.Helper()
 			time.Sleep(longestPause)

@@ -42,7 +42,7 @@ type Config struct {
 	Table    conntrack.Table
 	// Swept is called after each sweep with its duration and the number of deleted entries. It must not block.
 	Swept func(family cluster.Family, took time.Duration, deleted int)
-	// Resets ends TCP connections to endpoints that are gone; nil leaves them alone.
+	// Resets ends TCP connections and SCTP associations to endpoints that are gone; nil leaves them alone.
 	Resets *Resets
 }
 
@@ -198,12 +198,12 @@ func (r *Reconciler) compare(changes proxy.Changes, after *plan.Plan, family clu
 		case cluster.TCP:
 			w.tcp = w.tcp || served(change.After) && !served(change.Before)
 		case cluster.SCTP:
-			w.sctp = w.sctp || !change.Was
+			w.sctp = w.sctp || r.config.Resets != nil && !change.Was
 		}
 	}
-	for _, change := range changes.Services {
-		w.sctp = w.sctp || len(plan.LosesEndpoints(change.Before, change.After, cluster.SCTP, family)) > 0
-		if r.config.Resets != nil {
+	if r.config.Resets != nil {
+		for _, change := range changes.Services {
+			w.sctp = w.sctp || len(plan.LosesEndpoints(change.Before, change.After, cluster.SCTP, family)) > 0
 			for _, addr := range plan.LosesEndpoints(change.Before, change.After, cluster.TCP, family) {
 				w.left[addr] = true
 			}
@@ -327,6 +327,10 @@ func (r *Reconciler) sweepAll(ctx context.Context) (took time.Duration, _ error)
 	for _, family := range r.config.Families {
 		var left work
 		for _, search := range r.searches(ctx, family, due[family]) {
+			if search.kind == conntrack.TranslatedTCP && r.burst.limited { // by the other family
+				r.addLocked(family, search.work)
+				continue
+			}
 			if err := r.sweep(ctx, family, search.kind, search.unwanted); err != nil {
 				failed = append(failed, err)
 				left = left.and(search.work)

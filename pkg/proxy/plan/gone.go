@@ -44,7 +44,9 @@ func otherThan(these, those []*cluster.EndpointSlice) (others []*cluster.Endpoin
 	return others
 }
 
-// Lists reports whether an EndpointSlice of any Service lists an address, in whatever condition. It looks at all of them.
+// Lists reports whether an EndpointSlice of any Service lists an address, in whatever condition. It looks at all of them, but headless
+// Services and those of other proxies are not watched and do not count. An address may also leave before its process ends: an API server
+// that shuts down removes its own first.
 func (p *Plan) Lists(addr netip.Addr) bool {
 	if p.snapshot == nil {
 		return false
