@@ -135,7 +135,7 @@ func TestDifferences(t *testing.T) {
 		{"nodeName: node1", "nodeName: node1, hints: {forZones: [{name: a}]}", "has endpoint 10.244.1.2:8080 of slice web-1 for port 80/TCP that is ready, serving, for zones a, not that is ready, serving"},
 		{"clusterIP:", "type: LoadBalancer, externalTrafficPolicy: Local, healthCheckNodePort: 30081, clusterIP:", "still has health check node port"},
 		{"name: web,", `name: web, annotations: {service.kubernetes.io/udp-connection-handling: PreserveDuringTermination},`, "differs in what is not shown"},
-		{"name: web,", "name: web, annotations: {service.kubernetes.io/lb-algorithm: maglev},", "differs in what is not shown"},
+		{"name: web,", "name: web, annotations: {kube-proxy/lb-algorithm: maglev},", "differs in what is not shown"},
 	} {
 		changed := strings.Replace(objects, test.old, test.new, 1)
 		s := &apiServer{t: t, pods: map[string]*pod{"kube-proxy-n0": ours(t, changed), "kube-proxy-n1": ours(t, objects), "kube-proxy-n2": ours(t, objects)}}
