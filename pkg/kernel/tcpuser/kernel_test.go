@@ -90,7 +90,7 @@ func TestKernelAbortLeaves(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			defer listener.Close()
+			t.Cleanup(func() { listener.Close() })
 			address := listener.Addr().(*net.TCPAddr).AddrPort()
 			client := address
 			if address.Addr().IsUnspecified() {
