@@ -148,6 +148,7 @@ func TestResetsAreLimited(t *testing.T) {
 		}
 		f.Reconciler.mu.Unlock()
 		f.wantFlows(webA, webA, webA6)
+		f.sync() // for the race detector: after the reading
 		time.Sleep(resetPause)
 		f.wantFlows()
 		if f.reset != maxResets+3 {
