@@ -10,7 +10,6 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
-	"k8s.io/component-base/term"
 
 	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
@@ -239,7 +238,7 @@ func (o *analyzeOptions) read(cmd *cobra.Command, analyzer *findings.Analyzer) (
 		return nil, err
 	}
 	progress := &findings.Progress{}
-	if _, _, notTerminal := term.TerminalSize(cmd.ErrOrStderr()); notTerminal == nil {
+	if isTerminal(cmd.ErrOrStderr()) {
 		progress.Out = cmd.ErrOrStderr()
 	}
 	return nil, findings.Cluster(cmd.Context(), clients, analyzer, progress)

@@ -53,29 +53,31 @@ func runResetting(t *testing.T, test func(f *resetting), flows ...string) {
 	}, flows...)
 }
 
+// step changes the Service, and checks the flows when endpoints that left are gone.
+func (f *resetting) step(s *cluster.Service, want ...string) {
+	f.Helper()
+	time.Sleep(longestPause)
+	f.set(s)
+	f.sync()
+	time.Sleep(moves)
+	f.wantFlows(want...)
+}
+
 // TestGoneEndpoints resets the connections to endpoints that no slice lists any more, and no others.
 func TestGoneEndpoints(t *testing.T) {
 	all := []string{webA, webB, webA6, webPortA, foreignA}
 	runResetting(t, func(f *resetting) {
-		step := func(s *cluster.Service, want ...string) {
-			f.Helper()
-			time.Sleep(longestPause)
-			f.set(s)
-			f.sync()
-			time.Sleep(moves)
-			f.wantFlows(want...)
-		}
-		step(web("10.244.0.2"), all...) // endpoints that left before the proxy was started
-		step(web("10.244.0.1", "10.244.0.2", "fd00:244::1"), all...)
-		step(web("!10.244.0.1", "10.244.0.2", "fd00:244::1"), all...)
+		f.step(web("10.244.0.2"), all...) // endpoints that left before the proxy was started
+		f.step(web("10.244.0.1", "10.244.0.2", "fd00:244::1"), all...)
+		f.step(web("!10.244.0.1", "10.244.0.2", "fd00:244::1"), all...)
 		other := web("10.244.0.1")
 		other.Name.Name, other.ClusterIPs, other.External, other.Ports[0].NodePort = "other", addrs("10.96.0.21"), nil, 0
-		step(other, all...)
-		step(web("10.244.0.2", "fd00:244::1"), all...) // the other Service lists it
-		step(web("10.244.0.1", "10.244.0.2", "fd00:244::1"), all...)
+		f.step(other, all...)
+		f.step(web("10.244.0.2", "fd00:244::1"), all...) // the other Service lists it
+		f.step(web("10.244.0.1", "10.244.0.2", "fd00:244::1"), all...)
 		f.services = f.services.Delete(other.Name)
-		step(web("10.244.0.2", "fd00:244::1"), webB, webA6, foreignA)
-		step(web(), foreignA)
+		f.step(web("10.244.0.2", "fd00:244::1"), webB, webA6, foreignA)
+		f.step(web(), foreignA)
 		if f.reset != 4 {
 			f.Errorf("%d resets, want 4", f.reset)
 		}
@@ -169,23 +171,15 @@ func TestAssociations(t *testing.T) {
 	sctp := func(endpoints ...string) *cluster.Service { return of(cluster.SCTP, endpoints...) }
 	const foreign, plain = "203.0.113.99:53 10.244.0.9:5353 association", "192.0.2.1:53 10.244.0.1:5353 association"
 	runResetting(t, func(f *resetting) {
-		step := func(s *cluster.Service, want ...string) {
-			f.Helper()
-			time.Sleep(longestPause)
-			f.set(s)
-			f.sync()
-			time.Sleep(moves)
-			f.wantFlows(want...)
-		}
-		step(sctp("10.244.0.1", "!10.244.0.2", "fd00:244::2"), sctpA, sctpB, foreign, plain)
+		f.step(sctp("10.244.0.1", "!10.244.0.2", "fd00:244::2"), sctpA, sctpB, foreign, plain)
 		f.flow(2000, sctpA6)
-		step(sctp("10.244.0.1", "10.244.0.3", "fd00:244::1"), sctpA, sctpA6, foreign, plain)
+		f.step(sctp("10.244.0.1", "10.244.0.3", "fd00:244::1"), sctpA, sctpA6, foreign, plain)
 		f.services = f.services.Delete(web().Name)
 		time.Sleep(longestPause)
 		f.sync()
 		f.wantFlows(sctpA, sctpA6, foreign, plain)
-		step(sctp("10.244.0.3", "fd00:244::1"), sctpA6, foreign, plain)
-		step(web("10.244.0.3"), sctpA6, foreign, plain) // in TCP
+		f.step(sctp("10.244.0.3", "fd00:244::1"), sctpA6, foreign, plain)
+		f.step(web("10.244.0.3"), sctpA6, foreign, plain) // in TCP
 	}, sctpA, sctpB, sctpA6, foreign, plain)
 }
 
