@@ -41,11 +41,11 @@ const busConfiguration = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-BUS 
 </busconfig>
 `
 
-// firewalld starts a message bus, and returns firewalld with a backend, "nftables" or "iptables". The programs are not
-// installed, because Debian's package would start firewalld for the whole machine.
-func (r *trial) firewalld(backend string) *firewalld {
+// firewalld starts a message bus, and returns firewalld from root with a backend, "nftables" or "iptables". The programs are
+// not installed, because Debian's package would start firewalld for the whole machine.
+func (r *trial) firewalld(root, backend string) *firewalld {
 	r.t.Helper()
-	f := &firewalld{trial: r, root: firewalldRoot(r.t), n: &node{r.t, r.lab.Node1.Host, "nft"}}
+	f := &firewalld{trial: r, root: root, n: &node{r.t, r.lab.Node1.Host, "nft"}}
 	temporary, err := os.MkdirTemp(filepath.Join(f.root, "tmp"), backend)
 	if err != nil {
 		r.t.Fatal(err)
@@ -182,12 +182,13 @@ func (f *firewalld) rules() string {
 // TestKernelFirewalld restarts and reloads the real firewalld beside kube-proxy, with both of firewalld's backends and in both
 // modes: the Services are served again, kube-proxy's rules are as before, and firewalld's are what it writes without kube-proxy.
 func TestKernelFirewalld(t *testing.T) {
+	root := firewalldRoot(t)
 	for _, mode := range []string{nftables, iptables} {
 		for _, backend := range []string{"nftables", "iptables"} {
 			t.Run(mode+" beside "+backend, func(t *testing.T) {
 				t.Parallel()
 				r, probes := newTrial(t)
-				f := r.firewalld(backend)
+				f := r.firewalld(root, backend)
 				f.up()
 				f.own, f.mode = f.rules(), mode
 				if strings.Count(f.own, "\n") < 20 {
