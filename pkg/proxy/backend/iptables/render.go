@@ -286,7 +286,7 @@ func invalidRule() ipt.Rule { return ipt.Rule{Matches: []ipt.Match{ipt.Invalid},
 
 // localhostRule only counts connections to node ports on localhost. It recognises them by their original destination
 // and by the mark that the nat table sets, which only the first packet of a connection has. It is in the filter table,
-// which is small, so that the counter can be read often (docs/decisions/0013).
+// which is small, so that the counter can be read often (docs/decisions/0014).
 func localhostRule(mark uint32) ipt.Rule {
 	return ipt.Rule{Matches: []ipt.Match{comment("node ports on localhost, counted"), ipt.Mark{Value: mark, Mask: mark},
 		ipt.Original(netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8))}}
