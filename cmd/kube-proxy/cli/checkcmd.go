@@ -159,17 +159,13 @@ func runCheck(cmd *cobra.Command, opts *checkOptions) error {
 		Timeout: opts.wait,
 	}.Run(cmd.Context())
 	worst := check.Worst(results)
-	if opts.output == outputText {
-		err = printChecks(cmd.OutOrStdout(), results)
-	} else {
-		err = printObject(cmd.OutOrStdout(), opts.output, struct {
-			v1alpha1.TypeMeta
-			Stage  string         `json:"stage"`
-			Mode   string         `json:"mode"`
-			Status check.Status   `json:"status"`
-			Checks []check.Result `json:"checks"`
-		}{v1alpha1.Meta("NodeCheck"), name, checker.Node.Mode, worst, results})
-	}
+	err = show(cmd, opts.output, struct {
+		v1alpha1.TypeMeta
+		Stage  string         `json:"stage"`
+		Mode   string         `json:"mode"`
+		Status check.Status   `json:"status"`
+		Checks []check.Result `json:"checks"`
+	}{v1alpha1.Meta("NodeCheck"), name, checker.Node.Mode, worst, results}, func(out io.Writer) error { return printChecks(out, results) })
 	if err == nil && (worst == check.Fail || worst == check.Warn && opts.strict) {
 		return app.ExitCode{Code: app.ExitFailure}
 	}

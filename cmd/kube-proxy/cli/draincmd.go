@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -106,11 +107,7 @@ func (o *drainOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if o.output == outputText {
-		err = printer(cmd).PrintOpen(cmd.OutOrStdout(), open)
-	} else {
-		err = printObject(cmd.OutOrStdout(), o.output, open)
-	}
+	err = show(cmd, o.output, open, func(out io.Writer) error { return printer(cmd).PrintOpen(out, open) })
 	if err = errors.Join(err, failing(cmd, client, "")); err == nil && open.Connections > 0 {
 		return app.ExitCode{Code: exitOpen}
 	}

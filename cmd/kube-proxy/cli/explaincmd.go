@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -110,7 +111,7 @@ func (o *explainOptions) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	if err := o.print(cmd, explanation); err != nil {
+	if err := show(cmd, o.output, explanation, func(out io.Writer) error { return printer(cmd).PrintExplanation(out, explanation) }); err != nil {
 		return err
 	}
 	family := cluster.IPv4
@@ -118,14 +119,6 @@ func (o *explainOptions) run(cmd *cobra.Command) error {
 		family = cluster.IPv6
 	}
 	return cmp.Or(failing(cmd, reader, family.String()), codeOf(explanation))
-}
-
-// print prints an explanation in the chosen format.
-func (o *explainOptions) print(cmd *cobra.Command, e *v1alpha1.Explanation) error {
-	if o.output != outputText {
-		return printObject(cmd.OutOrStdout(), o.output, e)
-	}
-	return printer(cmd).PrintExplanation(cmd.OutOrStdout(), e)
 }
 
 // codeOf ends the command with the exit code of a trial or a verdict.
