@@ -56,7 +56,7 @@ func TestDocsCommands(t *testing.T) {
 		shared.add(name, texts[len(texts)-1])
 	}
 	fmt.Fprintf(&b, "%s.\n\n## Flags of several commands\n\n%s\n\n```text\n%s```\n", strings.Join(links, ",\n"),
-		strings.Replace(strings.TrimSpace(readerHelp), "It asks", "A command with --node asks", 1), shared.text())
+		strings.Replace(strings.TrimSpace(readerHelp), "It asks", "A command that has --node asks", 1), shared.text())
 	for i, command := range commands {
 		text := shared.without(command.CommandPath(), texts[i])
 		if !command.HasParent() {
