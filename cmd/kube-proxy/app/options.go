@@ -126,7 +126,7 @@ func (o *Options) LoadFile(flags *pflag.FlagSet) (*Loaded, error) {
 	return o.fromFile(file, flags)
 }
 
-// fromFile checks the configuration of a file as loadFile does.
+// fromFile checks the configuration of a file as LoadFile does.
 func (o *Options) fromFile(file *configfile.File, flags *pflag.FlagSet) (*Loaded, error) {
 	l := &Loaded{Config: file.Config, File: file, Flags: flags, Warnings: deprecatedFlags(flags)}
 	for _, problem := range file.Warnings {

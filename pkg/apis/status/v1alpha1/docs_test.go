@@ -39,8 +39,8 @@ curl -s 127.0.0.1:10249/api/v1alpha1/services/default/web?connections=true
 * **Versioned.** Within a version fields are only added. An error is a Status with the HTTP status code.
 
 A field without a type is a string, one with ? may be absent; all objects with a path have kind and apiVersion (serviceproxy/v1alpha1). connections and refused are there
-with connections=true, and count from when the kernel created the counter: a change of the number of endpoints replaces it. Not served is
-PacketTrace, which "kube-proxy trace -o json" prints ([trace.go](../pkg/apis/status/v1alpha1/trace.go)).
+with connections=true, and count from when the kernel created the counter: a change of the number of endpoints replaces it. Not served are
+PacketTrace and Trial, which trace and "explain --try" print ([printed.go](../pkg/apis/status/v1alpha1/printed.go)).
 
 `
 
