@@ -109,9 +109,8 @@ type FamilySync struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Digests is what the node knows of Services, in short: nodes with the same digest know the same addresses, ports, policies and endpoints,
-// with their conditions. What nodes see differently by design, such as which endpoints are local, is left out. Served at /digests, with
-// the parameter services=true.
+// Digests is what the node knows of Services, in short: nodes with the same digest know the same of them. What nodes see differently by
+// design, such as which endpoints are local, is left out. Served at /digests, with the parameter services=true.
 type Digests struct {
 	TypeMeta
 	// All is the digest of all Services.
