@@ -7,7 +7,7 @@
 // context, also if the program hangs, unless the program waits for a lock in the kernel: nothing can kill it then, nor what
 // go-iptables runs. That is left behind, one for each family. Rules and counters are read from the kernel itself, without a
 // program, by [Tables.Compare] and [Tables.Packets]. nf.Watch reports who wrote the nft variant's tables, [LegacyNotices] that
-// somebody wrote those of the other.
+// a program wrote those of the other.
 //
 // The package knows nothing about Services: the caller chooses the chains and their rules.
 package ipt
