@@ -188,7 +188,7 @@ func (f *Fleet) each(n int, do func(i int)) {
 // connection reaches the proxy in a pod.
 type connection struct {
 	*inspect.Client
-	pod *apiclient.Pod
+	pod *podTransport
 }
 
 func (f *Fleet) connect(t target) (*connection, error) {
@@ -196,7 +196,7 @@ func (f *Fleet) connect(t target) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	pod, err := apiclient.ToPod(f.config, f.options.Namespace, t.pod)
+	pod, err := forwardTo(f.config, f.options.Namespace, t.pod)
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +209,7 @@ func (f *Fleet) Through(ctx context.Context, client *inspect.Client) (*inspect.C
 	if err != nil {
 		return nil, err
 	}
-	pod, err := apiclient.ToPod(f.config, f.options.Namespace, t.pod)
+	pod, err := forwardTo(f.config, f.options.Namespace, t.pod)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package apiclient
+package fleet
 
 import (
 	"context"
@@ -19,12 +19,14 @@ import (
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
 	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 )
 
-// Pod is an HTTP transport that reaches the ports of one pod through the API server and the kubelet, as "kubectl port-forward" does: the
+// podTransport is an HTTP transport that reaches the ports of one pod through the API server and the kubelet, as "kubectl port-forward" does: the
 // pod sees a client on its own loopback address. The host of a URL is ignored, and only its port counts. It needs the rights create and
 // get of pods/portforward, and connects to the API server with the first request.
-type Pod struct {
+type podTransport struct {
 	*http.Transport
 	config *rest.Config
 	url    *url.URL
@@ -34,19 +36,19 @@ type Pod struct {
 	next int
 }
 
-// ToPod returns the transport of a pod. Close it after use.
-func ToPod(config *rest.Config, namespace, name string) (*Pod, error) {
-	clients, err := New(config, Kinds{Version: corev1.SchemeGroupVersion})
+// forwardTo returns the transport of a pod. Close it after use.
+func forwardTo(config *rest.Config, namespace, name string) (*podTransport, error) {
+	clients, err := apiclient.New(config, apiclient.Kinds{Version: corev1.SchemeGroupVersion})
 	if err != nil {
 		return nil, err
 	}
-	pod := &Pod{config: config, url: clients[corev1.SchemeGroupVersion].Post().Namespace(namespace).Resource("pods").Name(name).SubResource("portforward").URL()}
+	pod := &podTransport{config: config, url: clients[corev1.SchemeGroupVersion].Post().Namespace(namespace).Resource("pods").Name(name).SubResource("portforward").URL()}
 	pod.Transport = &http.Transport{DialContext: pod.dial, DisableCompression: true}
 	return pod, nil
 }
 
 // Close ends all connections.
-func (p *Pod) Close() {
+func (p *podTransport) Close() {
 	p.CloseIdleConnections()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,7 +59,7 @@ func (p *Pod) Close() {
 }
 
 // upgraded returns the connection that holds all others. It is opened once; if it breaks, the next call opens another one.
-func (p *Pod) upgraded(ctx context.Context) (httpstream.Connection, int, error) {
+func (p *podTransport) upgraded(ctx context.Context) (httpstream.Connection, int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.all != nil {
@@ -80,7 +82,7 @@ func (p *Pod) upgraded(ctx context.Context) (httpstream.Connection, int, error) 
 
 // open asks the API server for a connection: by WebSocket, or by SPDY if it refuses, as kubectl does. The library's dialers have no
 // context; what one that was given up returns later is closed.
-func (p *Pod) open(ctx context.Context) (httpstream.Connection, error) {
+func (p *podTransport) open(ctx context.Context) (httpstream.Connection, error) {
 	overWebSocket, err := portforward.NewSPDYOverWebsocketDialerForStreaming(p.url, p.config)
 	if err != nil {
 		return nil, err
@@ -114,7 +116,7 @@ func (p *Pod) open(ctx context.Context) (httpstream.Connection, error) {
 }
 
 // dial opens a connection to the port of an address.
-func (p *Pod) dial(ctx context.Context, _, address string) (net.Conn, error) {
+func (p *podTransport) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err

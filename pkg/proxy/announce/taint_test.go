@@ -1,4 +1,4 @@
-package taint
+package announce
 
 import (
 	"context"
@@ -24,20 +24,20 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 )
 
-// server is an API server with one Node. It is a transport, so that a test in a bubble of synctest has no connection.
-type server struct {
+// nodeServer is an API nodeServer with one Node. It is a transport, so that a test in a bubble of synctest has no connection.
+type nodeServer struct {
 	mu     sync.Mutex
 	taints []corev1.Taint
 	// gone: there is no Node. refusals are how many patches are forbidden.
 	gone     bool
 	refusals int
 	// race is called before a patch is applied.
-	race  func(s *server)
+	race  func(s *nodeServer)
 	lists int
 	patch int
 }
 
-func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
+func (s *nodeServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,8 +77,8 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// apply applies a patch as the API server does.
-func (s *server) apply(body io.Reader) error {
+// apply applies a patch as the API nodeServer does.
+func (s *nodeServer) apply(body io.Reader) error {
 	text, _ := io.ReadAll(body)
 	before, _ := json.Marshal(corev1.Node{Spec: corev1.NodeSpec{Taints: s.taints}})
 	patch, err := jsonpatch.DecodePatch(text)
@@ -95,7 +95,7 @@ func (s *server) apply(body io.Reader) error {
 	return err
 }
 
-func (s *server) left() string {
+func (s *nodeServer) left() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []string
@@ -118,10 +118,10 @@ func (r *recorder) Event(e proxy.Event) {
 }
 
 // start runs a Remover of startup=yes:NoSchedule until the end of the test.
-func start(t *testing.T, s *server) (*Remover, *recorder) {
+func start(t *testing.T, s *nodeServer) (*TaintRemover, *recorder) {
 	t.Helper()
 	events := &recorder{}
-	r, err := New(&rest.Config{Host: "http://api", Transport: s, QPS: -1}, "n1", Taint{"startup", "yes", "NoSchedule"}, events)
+	r, err := NewTaintRemover(&rest.Config{Host: "http://api", Transport: s, QPS: -1}, "n1", Taint{"startup", "yes", "NoSchedule"}, events)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ const kept = "startup=yes:NoExecute gpu:NoSchedule"
 // TestRemoves removes the taint after the first sync that serves the Node in all families, and nothing else.
 func TestRemoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{taints: slices.Insert(slices.Clone(others), 1, startup)}
+		s := &nodeServer{taints: slices.Insert(slices.Clone(others), 1, startup)}
 		r, events := start(t, s)
 		r.synced(false, nil) // the Node is not registered yet
 		r.synced(true, fmt.Errorf("busy"))
@@ -170,7 +170,7 @@ func TestRemoves(t *testing.T) {
 
 // TestLeavesOthers has Nodes without the taint: one request, and no change.
 func TestLeavesOthers(t *testing.T) {
-	for name, s := range map[string]*server{
+	for name, s := range map[string]*nodeServer{
 		"no taints":     {},
 		"other taints":  {taints: others},
 		"another value": {taints: []corev1.Taint{{Key: "startup", Value: "no", Effect: "NoSchedule"}}},
@@ -189,10 +189,10 @@ func TestLeavesOthers(t *testing.T) {
 	}
 }
 
-// TestRetries lets the list of taints change between the reading and the patch, and then lacks the right for a while.
-func TestRetries(t *testing.T) {
+// TestTaintRetries lets the list of taints change between the reading and the patch, and then lacks the right for a while.
+func TestTaintRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{taints: append(slices.Clone(others), startup), race: func(s *server) { s.taints = append([]corev1.Taint{startup}, others...) }}
+		s := &nodeServer{taints: append(slices.Clone(others), startup), race: func(s *nodeServer) { s.taints = append([]corev1.Taint{startup}, others...) }}
 		r, events := start(t, s)
 		r.synced(true, nil)
 		time.Sleep(time.Minute)
@@ -202,7 +202,7 @@ func TestRetries(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{taints: []corev1.Taint{startup}, refusals: 10}
+		s := &nodeServer{taints: []corev1.Taint{startup}, refusals: 10}
 		r, events := start(t, s)
 		r.synced(true, nil)
 		time.Sleep(time.Hour)
