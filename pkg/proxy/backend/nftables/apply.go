@@ -68,7 +68,7 @@ func (a *applier) prepare() error {
 	return a.shrink(sticky)
 }
 
-// shrink lets the kernel free the memory of new affinity maps that no packet needs yet. It allocates a hash table for a full map, some
+// shrink lets the kernel free the memory of new affinity maps that nobody needs yet. It allocates a hash table for a full map, some
 // 0.5 MB, and makes it smaller only when an element is deleted.
 func (a *applier) shrink(sticky []poolID) error {
 	client := element{frontend: plan.Frontend{Addr: a.schema.any}, addr: a.schema.any}
