@@ -200,7 +200,7 @@ func (w *writer) namedChains(r *rendering) map[chainName][]ipt.Rule {
 			// The mark is removed again, so that a packet that passes here twice, for example in a tunnel, is
 			// masqueraded once.
 			{Target: ipt.SetMark{Value: w.mark, Mask: 0}},
-			{Matches: []ipt.Match{comment("kubernetes service traffic requiring SNAT")}, Target: w.masquerade()}},
+			{Matches: []ipt.Match{comment("kubernetes service traffic requiring SNAT")}, Target: ipt.Masquerade{}}},
 		{tableFilter, chainServices}:  entrance(filterClusterIPs, all),
 		{tableFilter, chainExternal}:  entrance(filterNodePorts, all),
 		{tableFilter, chainFirewall}:  slices.Concat(entrance(filterRestricted, all), entrance(filterOthers, all), w.localhostCounter(), w.loops()),
