@@ -303,7 +303,7 @@ func (w *writer) loops() (all []ipt.Rule) {
 		}
 		refused := []ipt.Match{comment("endpoint that is a cluster IP"), ipt.Translated}
 		if w.node.ResetTCP {
-			all = append(all, ipt.Rule{Matches: append([]ipt.Match{destination(cidr), protocol(cluster.TCP)}, refused...), Target: ipt.Reset{}})
+			all = append(all, ipt.Rule{Matches: append([]ipt.Match{destination(cidr), protocol(cluster.TCP)}, refused...), Target: ipt.Reset})
 		}
 		all = append(all,
 			ipt.Rule{Matches: append([]ipt.Match{destination(cidr)}, refused...), Target: w.reject},
