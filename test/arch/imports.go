@@ -71,6 +71,7 @@ var rows = []row{
 
 	// The observers: they import the types that the loop passes to them, and at most their own door.
 	{"pkg/proxy/health/...", observed},
+	{"pkg/proxy/canary/...", observed},
 	{"pkg/proxy/conntrack/...", append([]string{"pkg/kernel/conntrack/..."}, observed...)},
 	{"pkg/proxy/localhost/...", observed},
 	{"pkg/proxy/metrics/...", observed},

@@ -45,7 +45,7 @@ func (w *world) up(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := w.copyDocumented(); err != nil {
+	if err := errors.Join(w.copyDocumented(), w.linkOurs()); err != nil {
 		return err
 	}
 	for i, n := range w.nodes {

@@ -10,6 +10,7 @@
 //	backends.go     the table of proxy modes
 //	sources.go      where objects come from, and where Events go
 //	observers.go    health, metrics and everything else that observes syncs
+//	canary.go       the observer that tries the rules, with what it asks of other packages
 //	view.go         the observer that the commands ask in a running proxy
 //	servers.go      the HTTP servers of health, metrics and the other pages
 //	grants.go       capabilities that a container may lack

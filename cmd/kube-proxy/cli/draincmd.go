@@ -81,7 +81,7 @@ none is, or for --timeout. It ends no connection and sends none elsewhere. Other
 func (o *drainOptions) addFlags(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&o.server, "server", inspect.DefaultServer, serverUsage)
-	flags.DurationVar(&o.timeout, "request-timeout", inspect.DefaultTimeout, "Maximum `time` to wait for the running proxy.")
+	flags.DurationVar(&o.timeout, "request-timeout", inspect.TurnTimeout, "Maximum `time` to wait for the running proxy.")
 	flags.DurationVar(&o.limit, "timeout", 5*time.Minute, "Wait for at most this `time`; 0 counts once.")
 	o.checkOutput = outputFlag(command, &o.output, outputText, outputJSON, outputYAML)
 }

@@ -124,7 +124,7 @@ func (o *traceOptions) run(cmd *cobra.Command) error {
 	fmt.Fprintf(cmd.ErrOrStderr(), "Tracing up to %s for %s; Ctrl-C ends it.\n", packetsText(o.count), o.duration)
 	limited, cancel := context.WithTimeout(ctx, o.duration)
 	defer cancel()
-	follow := packets.Trace{Tracer: tracer, Names: names, Why: whyNotForwarded, Count: o.count, Show: o.show(cmd)}
+	follow := packets.Trace{Tracer: tracer, Names: names, Why: app.WhyNotForwarded, Count: o.count, Show: o.show(cmd)}
 	result, err := follow.Follow(limited)
 	if err := errors.Join(err, tracer.Close()); err != nil {
 		return err
