@@ -138,8 +138,9 @@ var (
 	others  = []corev1.Taint{{Key: "startup", Value: "yes", Effect: "NoExecute", TimeAdded: new(metav1.Now().Rfc3339Copy())}, {Key: "gpu", Effect: "NoSchedule"}}
 )
 
-// node is a Node that exists, none one that does not.
-var node, none = &cluster.Node{Exists: true, UID: "1"}, &cluster.Node{}
+// existing is a Node that exists, none one that does not.
+func existing() *cluster.Node { return &cluster.Node{Exists: true, UID: "1"} }
+func none() *cluster.Node     { return &cluster.Node{} }
 
 const kept = "startup=yes:NoExecute gpu:NoSchedule"
 
@@ -148,14 +149,14 @@ func TestRemoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &nodeServer{taints: slices.Insert(slices.Clone(others), 1, startup)}
 		r, events := start(t, s)
-		r.synced(none, nil) // the Node is not registered yet
-		r.synced(node, fmt.Errorf("busy"))
+		r.synced(none(), nil) // the Node is not registered yet
+		r.synced(existing(), fmt.Errorf("busy"))
 		synctest.Wait()
 		if s.lists != 0 {
 			t.Errorf("the Node was read %d times before it was served", s.lists)
 		}
 		for range 3 {
-			r.synced(node, nil)
+			r.synced(existing(), nil)
 			synctest.Wait()
 		}
 		if s.left() != kept || s.lists != 1 || s.patch != 1 || fmt.Sprint(events.reasons) != "[StartupTaintRemoved]" {
@@ -163,8 +164,8 @@ func TestRemoves(t *testing.T) {
 		}
 		// The Node is deleted and registered again.
 		s.taints = []corev1.Taint{startup}
-		r.synced(none, nil)
-		r.synced(node, nil)
+		r.synced(none(), nil)
+		r.synced(existing(), nil)
 		synctest.Wait()
 		if s.left() != "" || s.patch != 2 {
 			t.Errorf("left are %s", s.left())
@@ -190,7 +191,7 @@ func TestLeavesOthers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			before := s.left()
 			r, events := start(t, s)
-			r.synced(node, nil)
+			r.synced(existing(), nil)
 			time.Sleep(time.Hour)
 			synctest.Wait()
 			if s.left() != before || s.lists != 1 || s.patch != 0 || len(events.reasons) > 0 {
@@ -205,7 +206,7 @@ func TestTaintRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &nodeServer{taints: append(slices.Clone(others), startup), race: func(s *nodeServer) { s.taints = append([]corev1.Taint{startup}, others...) }}
 		r, events := start(t, s)
-		r.synced(node, nil)
+		r.synced(existing(), nil)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if s.left() != kept || s.patch != 2 || fmt.Sprint(events.reasons) != "[StartupTaintRemoved]" {
@@ -215,7 +216,7 @@ func TestTaintRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &nodeServer{taints: []corev1.Taint{startup}, refusals: 10}
 		r, events := start(t, s)
-		r.synced(node, nil)
+		r.synced(existing(), nil)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if s.left() != "" || s.patch != 11 || fmt.Sprint(events.reasons) != "[FailedToRemoveStartupTaint StartupTaintRemoved]" {
