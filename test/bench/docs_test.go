@@ -68,9 +68,9 @@ func targets() []target {
 		{"iptables: an endpoint is replaced at 10,000 × 2", "iptables", "10000x2", []string{"endpoint change, p50"}, " ms", "15 ms",
 			"[0021](decisions/0021-known-rules-go-over-netlink.md): the kernel validates the whole table"},
 		{"iptables: established", "iptables", "", established, "", "0.98",
-			"[0023](decisions/0023-established-packets-meet-one-rule.md): each match of iptables costs more than a rule of nftables"},
+			"[0023](decisions/0023-packets-meet-what-their-service-needs.md): each match of iptables costs more than a rule of nftables"},
 		{"first packet, compared with a direct connection", "nftables", "", []string{"connect p50, compared with direct"}, "", "1.05",
-			"[0023](decisions/0023-established-packets-meet-one-rule.md)"},
+			"[0023](decisions/0023-packets-meet-what-their-service-needs.md)"},
 		{"iptables: the same", "iptables", "", []string{"connect p50, compared with direct"}, "", "1.05", "the same"},
 	}
 }
