@@ -150,7 +150,9 @@ func (Kernel) Watch(ctx context.Context) <-chan struct{} {
 	go func() {
 		for {
 			if err == nil {
-				forward(updates, changed)
+				for range updates { // until the subscription ends
+					notify(changed)
+				}
 			}
 			unsubscribe()
 			select {
@@ -172,13 +174,6 @@ func subscribe(ctx context.Context) (_ <-chan netlink.AddrUpdate, unsubscribe fu
 	updates := make(chan netlink.AddrUpdate)
 	err := netlink.AddrSubscribeWithOptions(updates, ctx.Done(), netlink.AddrSubscribeOptions{ReceiveBufferSize: receiveBuffer})
 	return updates, unsubscribe, err
-}
-
-// forward sends a value for every update until the channel closes.
-func forward(updates <-chan netlink.AddrUpdate, changed chan<- struct{}) {
-	for range updates {
-		notify(changed)
-	}
 }
 
 func notify(changed chan<- struct{}) {
