@@ -27,10 +27,11 @@ const (
 	Patience      = 500 * time.Millisecond
 	// traceAgain is how often the cause is looked for again while it lasts.
 	traceAgain = 10 * time.Second
-	// restShare is the pause after a check, as a multiple of its processor time, from one period to longestRest: in iptables mode there may
-	// be tens of thousands of chains.
-	restShare   = 4000
-	longestRest = time.Minute
+	// restShare is the pause after a check, as a multiple of its processor time, from shortestRest, which is over before the next period but
+	// one, to longestRest: in iptables mode there may be tens of thousands of chains.
+	restShare    = 4000
+	shortestRest = period + period/2
+	longestRest  = time.Minute
 	// calm is the least time between two log lines, or Events, about one check.
 	calm = 30 * time.Second
 )
@@ -57,7 +58,8 @@ type Config struct {
 	Check    func(ctx context.Context, group string) []string
 	Measure  func(ctx context.Context) (_ context.Context, spent func() time.Duration)
 	Recorder proxy.Recorder
-	// Broken is called after each try with whether a check fails: a family's connections, Settings or Firewall. It must not block.
+	// Broken is called at first, and after each change, with whether a check fails: a family's connections, Settings or Firewall. It must
+	// not block.
 	Broken func(check string, broken bool)
 }
 
@@ -188,7 +190,7 @@ func (c *Canary) check(ctx context.Context, group string) {
 	defer runtime.UnlockOSThread()
 	ctx, spent := c.config.Measure(ctx)
 	c.checked[group] = strings.Join(c.config.Check(ctx, group), "; ")
-	c.due[group] = time.Now().Add(min(restShare*spent(), longestRest))
+	c.due[group] = time.Now().Add(min(max(restShare*spent(), shortestRest), longestRest))
 }
 
 // inForce returns the routes that can be tried; nil before the first sync.
@@ -307,11 +309,14 @@ func (c *Canary) trace(ctx context.Context, unknown map[cluster.Family]*plan.Rou
 // report publishes what was found, by check.
 func (c *Canary) report(ctx context.Context, found map[string]string) {
 	c.mu.Lock()
+	before := c.problems
 	c.problems = found
 	c.mu.Unlock()
 	for _, check := range c.checks() {
 		problem := found[check]
-		c.config.Broken(check, problem != "")
+		if broken := problem != ""; before == nil || broken != (before[check] != "") {
+			c.config.Broken(check, broken)
+		}
 		switch known := c.known[check]; {
 		case problem != "" && known.Changed(problem):
 			klog.FromContext(ctx).Error(nil, "The node does not serve Services as it should", "check", check, "problem", problem)
