@@ -120,21 +120,6 @@ func configured(_ context.Context, c *Checker) []Result {
 	return ok(c.ConfigFile + " is valid")
 }
 
-// Wait runs the checks until none fails, or until ctx ends. It returns the last results.
-func Wait(ctx context.Context, pause time.Duration, run func() []Result) []Result {
-	for {
-		results := run()
-		if Worst(results) != Fail {
-			return results
-		}
-		select {
-		case <-ctx.Done():
-			return results
-		case <-time.After(pause):
-		}
-	}
-}
-
 // Worst returns the worst status of results; OK if there are none.
 func Worst(results []Result) Status {
 	worst := OK

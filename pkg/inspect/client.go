@@ -52,7 +52,7 @@ func NewClient(server string, timeout time.Duration) (*Client, error) {
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" || u.Host == "" || u.Port() == "" || u.Path != "" && u.Path != "/" {
-		return nil, fmt.Errorf("%q is no address of a proxy: write HOST:PORT, as in %s", server, DefaultServer)
+		return nil, fmt.Errorf("%q is not an address of a proxy: write HOST:PORT, as in %s", server, DefaultServer)
 	}
 	// No proxy of the environment: the server is on this machine.
 	return &Client{server: "http://" + u.Host, at: "http://" + u.Host, http: &http.Client{Timeout: timeout, Transport: &http.Transport{}}, limit: maxAnswer}, nil

@@ -377,7 +377,7 @@ type Trial struct {
 	Failed int `json:"failed"`
 	// Error is why the first one could not be sent.
 	Error string `json:"error,omitempty"`
-	// Endpoints are the results of those endpoints of which any are known.
+	// Endpoints are those with a result.
 	Endpoints []TriedEndpoint `json:"endpoints,omitempty"`
 	// Conclusion is what the results mean.
 	Conclusion string `json:"conclusion"`
