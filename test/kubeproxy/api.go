@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -69,6 +70,8 @@ func (a *API) change(object runtime.Object, kind watch.EventType) {
 		resource = "endpointslices"
 	case *corev1.Node:
 		resource = "nodes"
+	case *networkingv1.ServiceCIDR:
+		resource = "servicecidrs"
 	}
 	object = object.DeepCopyObject()
 	a.version++
