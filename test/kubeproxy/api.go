@@ -100,7 +100,9 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	selected := func(object runtime.Object) bool { return selector.Matches(labels.Set(object.(metav1.Object).GetLabels())) }
+	selected := func(object runtime.Object) bool {
+		return selector.Matches(labels.Set(object.(metav1.Object).GetLabels()))
+	}
 	w.Header().Set("Content-Type", "application/json")
 	encoder := json.NewEncoder(w)
 	switch {
