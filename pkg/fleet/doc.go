@@ -4,6 +4,7 @@
 //	ask.go      the state of one node, whatever runs there
 //	compare.go  Services that nodes know differently
 //	differences.go  and in which way
+//	worse.go    nodes that are worse than in an earlier report
 //	wait.go     waits until all nodes serve the present endpoints of a Service
 //	print.go    the report as text
 //

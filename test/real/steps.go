@@ -63,7 +63,7 @@ func (w *world) steps(only string) ([]step, error) {
 			"kubectl -n kube-system get configmap kube-proxy-canary -o yaml | sed 's/mode: nftables/mode: iptables/' | kubectl replace -f -",
 			"kubectl -n kube-system rollout restart daemonset/kube-proxy-canary",
 			rollout + "-canary",
-			"kubectl label node node1 kube-proxy/canary-",
+			"kubectl label nodes --all kube-proxy/canary-",
 			"kubectl delete -k build/manifests/overlays/canary",
 			patch + `[{"op":"test","path":"/spec/template/spec/affinity","value":` + affinity + `},{"op":"remove","path":"/spec/template/spec/affinity"}]'`,
 		}},

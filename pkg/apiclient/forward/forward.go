@@ -37,16 +37,15 @@ type Pod struct {
 	next int
 }
 
-// ToPod returns the transport of a pod. Close it after use.
-func ToPod(config *rest.Config, namespace, name string) (*Pod, error) {
-	clients, err := apiclient.New(config, apiclient.Kinds{Version: corev1.SchemeGroupVersion})
-	if err != nil {
-		return nil, err
-	}
+// ToPod returns the transport of a pod, for the API server of the clients, which connect as config says. Close it after use.
+func ToPod(config *rest.Config, clients apiclient.Clients, namespace, name string) *Pod {
 	pod := &Pod{config: config, url: clients[corev1.SchemeGroupVersion].Post().Namespace(namespace).Resource("pods").Name(name).SubResource("portforward").URL()}
-	pod.Transport = &http.Transport{DialContext: pod.dial, DisableCompression: true}
-	return pod, nil
+	pod.Transport = &http.Transport{DialContext: pod.dial, DisableCompression: true, MaxResponseHeaderBytes: maxHeader}
+	return pod
 }
+
+// maxHeader is how long the header of an answer may be: a pod may send one without end.
+const maxHeader = 64 << 10
 
 // Close ends all connections.
 func (p *Pod) Close() {
@@ -88,12 +87,7 @@ func (p *Pod) open(ctx context.Context) (httpstream.Connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	transport, upgrader, err := spdy.RoundTripperFor(p.config)
-	if err != nil {
-		return nil, err
-	}
-	dialer := portforward.NewFallbackDialerForStreaming(overWebSocket, spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, p.url),
-		func(err error) bool { return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err) })
+	dialer := portforward.NewFallbackDialerForStreaming(overWebSocket, lazily(p.overSPDY), func(err error) bool { return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err) })
 	type result struct {
 		connection httpstream.Connection
 		err        error
@@ -114,6 +108,27 @@ func (p *Pod) open(ctx context.Context) (httpstream.Connection, error) {
 		}()
 		return nil, context.Cause(ctx)
 	}
+}
+
+// overSPDY returns the dialer for API servers that refuse WebSockets.
+func (p *Pod) overSPDY() (httpstream.Dialer, error) {
+	transport, upgrader, err := spdy.RoundTripperFor(p.config)
+	if err != nil {
+		return nil, err
+	}
+	return spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, p.url), nil
+}
+
+// lazily makes a dialer when it is used: each one reads the certificates.
+type lazily func() (httpstream.Dialer, error)
+
+// Dial is part of [httpstream.Dialer].
+func (make lazily) Dial(protocols ...string) (httpstream.Connection, string, error) {
+	dialer, err := make()
+	if err != nil {
+		return nil, "", err
+	}
+	return dialer.Dial(protocols...)
 }
 
 // dial opens a connection to the port of an address.
