@@ -24,7 +24,7 @@ func main() {
 	releases := flag.String("releases", "bookworm,trixie,bullseye", "comma-separated Debian `releases` whose kernels and tools are used")
 	flag.BoolVar(&o.quick, "quick", false, "run only the shortest telling part of each suite")
 	only := flag.String("only", "", "comma-separated `names` of the suites to run; all if empty")
-	flag.StringVar(&o.peer, "peer", "", "`path` of Kubernetes' own kube-proxy, to leave behind what it leaves; without it ip, ipvsadm and ipset do, and some suites do not run")
+	flag.StringVar(&o.peer, "peer", "", "`path` of Kubernetes' own kube-proxy, to leave behind what it leaves; without it ip, ipvsadm and ipset do")
 	flag.StringVar(&o.command, "command", "", "run this shell `script` in place of the suites, in the folder that they run in")
 	flag.IntVar(&o.parallel, "parallel", 1, "`number` of machines that run at the same time; each keeps one processor busy")
 	flag.Parse()
@@ -60,9 +60,6 @@ func (o *options) run(ctx context.Context) error {
 	chosen := suites()
 	if o.quick {
 		chosen = slices.DeleteFunc(chosen, func(s suite) bool { return s.quick == "" })
-	}
-	if o.peer == "" {
-		chosen = slices.DeleteFunc(chosen, func(s suite) bool { return s.peer })
 	}
 	for _, name := range o.only {
 		if !slices.ContainsFunc(chosen, func(s suite) bool { return s.name == name }) {

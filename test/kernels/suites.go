@@ -19,8 +19,6 @@ type suite struct {
 	folder string
 	// all and quick are the patterns of the tests, as of go test -run. If quick is empty, the suite is not part of a quick run.
 	all, quick string
-	// peer means that the suite needs Kubernetes' own kube-proxy.
-	peer bool
 	// image means that the suite uses the tools of the container image, not those of the release.
 	image bool
 	// releases are those on which the suite runs; nil means all.
@@ -44,7 +42,7 @@ func suites() []suite {
 		{name: "memory", folder: "test/bench", all: "^TestKernelMemoryLimit$", releases: modern},
 		{name: "modes", folder: "test/restart", all: "^TestKernelModeSwitch$", releases: modern},
 		{name: "ipvs", folder: "test/kernels/ipvs", all: "^TestKernel", releases: modern},
-		{name: "ipvs-live", folder: "test/rolling", all: "^TestKernelHandover$/nft/^Kubernetes._ipvs_to", peer: true, releases: modern},
+		{name: "ipvs-live", folder: "test/rolling", all: "^TestKernelHandover$/nft/^Kubernetes._ipvs_to", releases: modern},
 		{name: "ipvs-iptables", folder: "test/kernels/ipvs", all: "^TestKernel/(cleanup|iptables)$", releases: old},
 		{name: "nft", folder: "pkg/kernel/nft", all: "^TestKernel", quick: "^TestKernelUsable$", releases: modern},
 		{name: "ipt", folder: "pkg/kernel/ipt", all: "^TestKernel", releases: modern},

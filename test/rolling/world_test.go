@@ -180,8 +180,9 @@ func (w *world) after(d time.Duration) {
 	<-done
 }
 
-// patience limits each wait for something that normally takes milliseconds, or with Kubernetes' own proxy a second.
-const patience = time.Minute
+// patience limits each wait for something that normally takes milliseconds, or with Kubernetes' own proxy a second, and in an emulated machine a
+// minute.
+const patience = 5 * time.Minute
 
 // begin starts a program in node1, until the returned function is called.
 func (w *world) begin(program, mode string) (end func()) {
@@ -213,9 +214,9 @@ conntrack: {maxPerCore: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
 // serves waits until all probes are answered.
 func (w *world) serves(probes []netns.Probe) {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), patience)
-	defer cancel()
 	for _, probe := range probes {
+		ctx, cancel := context.WithTimeout(w.Context(), patience)
+		defer cancel()
 		if _, _, err := probe.Until(ctx, func(a netns.Answer) bool { return a.Verdict == netns.Answered }); err != nil {
 			w.Fatalf("%v\n%s", err, w.log.String())
 		}
