@@ -54,7 +54,6 @@ var encodable = []string{
 	"FILTER -s 127.0.0.0/8 -d 127.0.0.0/8 ! -i lo ! -o lo -m comment --comment \"block forged localnet sources\" -j DROP",
 	"FILTER -m conntrack --ctstate INVALID -j DROP",
 	"FILTER -m conntrack ! --ctstate NEW,DNAT -j RETURN",
-	"FILTER -m conntrack ! --ctstate INVALID,NEW,UNTRACKED -j ACCEPT",
 	"FILTER -m comment --comment counted -m mark --mark 0x4000/0x4000 -m conntrack --ctorigdst 10.0.0.0/8",
 }
 

@@ -178,7 +178,6 @@ const (
 	Related     States = 1 << 2
 	New         States = 1 << 3
 	Translated  States = 1 << 7 // by DNAT
-	Untracked   States = 1 << 8
 )
 
 func (s States) words() (extension, option, value string) {
@@ -186,7 +185,7 @@ func (s States) words() (extension, option, value string) {
 	for _, known := range []struct { // in the order of iptables
 		bit  States
 		name string
-	}{{Invalid, "INVALID"}, {New, "NEW"}, {Related, "RELATED"}, {Established, "ESTABLISHED"}, {Untracked, "UNTRACKED"}, {Translated, "DNAT"}} {
+	}{{Invalid, "INVALID"}, {New, "NEW"}, {Related, "RELATED"}, {Established, "ESTABLISHED"}, {Translated, "DNAT"}} {
 		if s&known.bit != 0 {
 			names = append(names, known.name)
 		}

@@ -173,7 +173,7 @@ func (p *lineReader) extension(module string, protocol Protocol) Match {
 	case "conntrack --ctstate":
 		states := States(0)
 		for name := range strings.SplitSeq(p.next(), ",") {
-			bit := map[string]States{"INVALID": Invalid, "NEW": New, "RELATED": Related, "ESTABLISHED": Established, "UNTRACKED": Untracked, "DNAT": Translated}[name]
+			bit := map[string]States{"INVALID": Invalid, "NEW": New, "RELATED": Related, "ESTABLISHED": Established, "DNAT": Translated}[name]
 			states, p.ok = states|bit, p.ok && bit != 0
 		}
 		return states

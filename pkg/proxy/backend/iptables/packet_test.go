@@ -136,7 +136,7 @@ func (w *walker) matches(rule []string) float64 {
 				return 0
 			}
 		case "--ctstate":
-			if !is(slices.Contains(strings.Split(rule[i+1], ","), "NEW")) {
+			if !is(rule[i+1] == "NEW") {
 				return 0
 			}
 		case "--mark", "--update":

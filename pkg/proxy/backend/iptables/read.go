@@ -175,12 +175,12 @@ func parse(text string) map[string][]ipt.Rule {
 	return chains
 }
 
-// asHook returns a rule that was listed in a built-in chain as a hook, if it ends with a jump to a chain of ours, or is establishedRule.
+// asHook returns a rule that was listed in a built-in chain as a hook, if it ends with a jump to a chain of ours.
 func asHook(in chainName, rule ipt.Rule) (hook, bool) {
 	words, err := ipt.Words(rule.Text())
 	if err != nil || len(words) < 2 || words[len(words)-2] != "-j" {
 		return hook{}, false
 	}
 	to := chainName{in.table, words[len(words)-1]}
-	return hook{in, to.name, rule}, to.ours() || to == localnetChain() || in == forwardChain() && rule.Equal(establishedRule())
+	return hook{in, to.name, rule}, to.ours() || to == localnetChain()
 }

@@ -209,14 +209,8 @@ func (w *writer) namedChains(r *rendering) map[chainName][]ipt.Rule {
 	}
 }
 
-// establishedRule accepts forwarded packets of established connections, which are most of them, before all jumps: each match of the rules on
-// the way to KUBE-FORWARD, which accepts them too, costs 1 % of each packet in the nft variant (docs/decisions/0023). So it has no
-// comment, and is worded as no other program does: cleanup removes it.
-func establishedRule() ipt.Rule {
-	return ipt.Rule{Matches: []ipt.Match{ipt.Not(ipt.Invalid | ipt.New | ipt.Untracked)}, Target: ipt.Accept}
-}
-
-// forward renders the chain that accepts forwarded packets, also of established connections if another program has inserted rules since.
+// forward renders the chain that accepts forwarded packets. Those of established connections, which are most of them, are
+// accepted by its first rule. It has no comment: that is a match of its own, which costs 0.4 % of each packet in the nft variant.
 func (w *writer) forward(marked ipt.Match) []ipt.Rule {
 	rules := []ipt.Rule{{Matches: []ipt.Match{ipt.Related | ipt.Established}, Target: ipt.Accept}}
 	if w.capabilities.dropInvalid {
@@ -253,7 +247,6 @@ func (w *writer) hooks() []hook {
 		in(tableFilter, "INPUT", chainFirewall, isNew, firewall),
 		in(tableFilter, "OUTPUT", chainFirewall, isNew, firewall),
 		in(tableFilter, "FORWARD", chainFirewall, isNew, firewall),
-		{forwardChain(), "ACCEPT", establishedRule()},
 		in(tableNAT, "POSTROUTING", chainPostrouting, comment("kubernetes postrouting rules")),
 		in(tableNAT, "OUTPUT", chainServices, portals),
 		in(tableNAT, "PREROUTING", chainServices, portals),

@@ -26,7 +26,7 @@ type chain struct {
 	altered bool
 }
 
-// hook is a rule in a built-in chain that leads to a chain of ours, or is establishedRule.
+// hook is a rule in a built-in chain that leads to a chain of ours.
 type hook struct {
 	in   chainName
 	to   string

@@ -97,9 +97,8 @@ type chainName struct {
 	table, name string
 }
 
-// localnetChain is the chain that is shared with the kubelet, forwardChain the built-in one of forwarded packets.
+// localnetChain is the chain that is shared with the kubelet.
 func localnetChain() chainName { return chainName{tableFilter, chainLocalnet} }
-func forwardChain() chainName  { return chainName{tableFilter, "FORWARD"} }
 
 // Compare sorts by table, then name.
 func (c chainName) Compare(o chainName) int {
