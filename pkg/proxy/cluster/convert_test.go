@@ -536,3 +536,27 @@ func TestPreserveUDP(t *testing.T) {
 		checkProblems(t, "Service ns/a: ", test.problems, problems)
 	}
 }
+
+// TestFastPath reads the annotation of Services about the fast path.
+func TestFastPath(t *testing.T) {
+	for text, test := range map[string]struct {
+		want     bool
+		problems []string
+	}{
+		"true":  {true, nil},
+		"false": {false, nil},
+		"yes":   {false, []string{`metadata.annotations[kube-proxy/fast-path]: "yes" is neither true nor false`}},
+	} {
+		b := NewBuilder("n1")
+		problems := apply(b, func(u *Update) {
+			s := newService("a", "10.0.0.1")
+			s.Annotations = map[string]string{AnnotationFastPath: text}
+			u.SetService(s)
+		})
+		service, _ := b.Snapshot().Services.Get(ServiceName{"ns", "a"})
+		if service.FastPath != test.want {
+			t.Errorf("%s became %t", text, service.FastPath)
+		}
+		checkProblems(t, "Service ns/a: ", test.problems, problems)
+	}
+}

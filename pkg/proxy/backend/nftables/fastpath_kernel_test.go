@@ -212,9 +212,9 @@ func TestKernelFastPath(t *testing.T) {
 				l := newFastLab(t, family, network)
 				l.set(0, "")
 				witness := l.Node1.Command("nft", "-f", "-")
-				witness.Stdin = strings.NewReader("table inet witness { counter forwarded { }\nchain c { type filter hook forward priority 10; counter name forwarded; } }")
-				if err := witness.Run(); err != nil {
-					t.Fatal(err)
+				witness.Stdin = strings.NewReader("table inet witness {\ncounter forwarded { }\nchain c { type filter hook forward priority 10; counter name forwarded; }\n}\n")
+				if out, err := witness.CombinedOutput(); err != nil {
+					t.Fatalf("%v\n%s", err, out)
 				}
 				for _, of := range []struct {
 					network string

@@ -31,7 +31,10 @@ func (Mode) FastPath(ctx context.Context, families ...cluster.Family) error {
 		fmt.Fprintf(&text, "table %s kube-proxy-check {\nflowtable f { hook ingress priority 0; counter; }\n"+
 			"chain c { type filter hook forward priority 0; ct packets > %d flow add @f; }\n}\n", dialectOf(family).nftFamily, plan.FastPathAfter)
 	}
-	return nft.Check(ctx, text.String())
+	if err := nft.Check(ctx, text.String()); err != nil {
+		return fmt.Errorf("try a flowtable (kernel modules nf_flow_table and nft_flow_offload): %w", err)
+	}
+	return nil
 }
 
 // Features is part of [backend.Prober]. It writes nothing, but may load modules, as writing the rules does.
