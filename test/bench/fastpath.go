@@ -22,7 +22,7 @@ import (
 
 const (
 	// bulkTime is how long one connection sends as much as it can, and opened how many are opened and closed after it.
-	bulkTime, opened = 2 * time.Second, 200
+	bulkTime, opened = 500 * time.Millisecond, 100
 	// fastPathLimit bounds the time of one connection.
 	fastPathLimit = time.Minute
 )

@@ -12,7 +12,7 @@ import (
 )
 
 // Devices returns the indexes of the interfaces on which IP packets arrive, by name: those that are up, except loopback and the parts of
-// another one, such as the ports of a bridge.
+// another one. The ports of bridges are among them, because with br_netfilter rules see a packet before it arrives on the bridge itself.
 func (Kernel) Devices() (map[string]int, error) {
 	var links []netlink.Link
 	var err error
@@ -24,9 +24,14 @@ func (Kernel) Devices() (map[string]int, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the interfaces (RTM_GETLINK): %w", err)
 	}
-	devices := map[string]int{}
+	devices, whole := map[string]int{}, map[int]bool{0: true} // 0 is no master
 	for _, link := range links {
-		if a := link.Attrs(); a.Flags&(net.FlagUp|net.FlagLoopback) == net.FlagUp && a.MasterIndex == 0 {
+		if link.Type() == "bridge" {
+			whole[link.Attrs().Index] = true
+		}
+	}
+	for _, link := range links {
+		if a := link.Attrs(); a.Flags&(net.FlagUp|net.FlagLoopback) == net.FlagUp && whole[a.MasterIndex] {
 			devices[a.Name] = a.Index
 		}
 	}

@@ -122,9 +122,8 @@ func TestKernelDevices(t *testing.T) {
 	ip(t, "link set br0 up")
 	want("br0", "veth0", "veth1")
 	ip(t, "link set veth1 master br0")
-	want("br0", "veth0")
 	ip(t, "link set br0 down")
-	want("veth0")
+	want("veth0", "veth1")
 	ip(t, "link delete veth0")
 	want()
 }

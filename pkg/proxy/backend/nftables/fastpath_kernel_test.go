@@ -235,11 +235,11 @@ func TestKernelFastPath(t *testing.T) {
 func (l *fastLab) longConnection(network string, port uint16) {
 	l.Helper()
 	c := l.dial(network, port)
-	l.exchange(c, 5)
+	l.exchange(c, 2)
 	if line, _ := l.entry(c); strings.Contains(line, "[OFFLOAD]") {
 		l.Errorf("a short connection is on the fast path: %s", line)
 	}
-	l.exchange(c, 15)
+	l.exchange(c, 18)
 	line, before := l.entry(c)
 	if !strings.Contains(line, "[OFFLOAD]") {
 		l.Fatalf("a long connection is not on the fast path: %s", line)
