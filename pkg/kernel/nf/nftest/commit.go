@@ -120,14 +120,6 @@ func (k *Kernel) object(m netlink.Message) error {
 	return refuse(unix.EINVAL, "unknown message")
 }
 
-// devicesOf reads the devices in a message about a flowtable.
-func devicesOf(m netlink.Message) (devices []string) {
-	for a := netlink.ReadAttrs(netlink.Attr(m.Attr(flowtableHook), hookDevs)); a.Next(); {
-		devices = append(devices, a.String())
-	}
-	return devices
-}
-
 // deleteRules deletes the rules of the table, those of a chain, or one.
 func (k *Kernel) deleteRules(m netlink.Message) error {
 	if m.Attr(unix.NFTA_RULE_CHAIN) != nil {

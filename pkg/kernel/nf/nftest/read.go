@@ -17,9 +17,6 @@ const (
 	chainUserdata = 12 // NFTA_CHAIN_USERDATA
 	setExpr       = 17 // NFTA_SET_EXPR
 	setCount      = 20 // NFTA_SET_COUNT
-	flowtableHook = 3  // NFTA_FLOWTABLE_HOOK
-	hookDevs      = 3  // NFTA_FLOWTABLE_HOOK_DEVS
-	deviceName    = 1  // NFTA_DEVICE_NAME
 )
 
 // read answers a request: an object, or with NLM_F_DUMP all of a kind.
@@ -249,21 +246,6 @@ func (o *object) appendTo(b []byte, of nf.TableName, name string) []byte {
 	b, data := netlink.BeginNest(b, unix.NFTA_OBJ_DATA)
 	b = appendCounts(b, 0, 0)
 	netlink.EndNest(b, data)
-	netlink.EndMessage(b, start)
-	return b
-}
-
-func (f *flowtable) appendTo(b []byte, of nf.TableName, name string) []byte {
-	b, start := begin(b, unix.NFT_MSG_NEWFLOWTABLE, of)
-	b = netlink.AppendString(b, unix.NFTA_SET_NAME, name)
-	var hook, devices int
-	b, hook = netlink.BeginNest(b, flowtableHook)
-	b, devices = netlink.BeginNest(b, hookDevs)
-	for _, device := range f.devices {
-		b = netlink.AppendString(b, deviceName, device)
-	}
-	netlink.EndNest(b, devices)
-	netlink.EndNest(b, hook)
 	netlink.EndMessage(b, start)
 	return b
 }

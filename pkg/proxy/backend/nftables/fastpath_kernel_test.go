@@ -16,8 +16,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
@@ -93,11 +91,15 @@ func (l *fastLab) echo(pod *netns.Host) {
 func (l *fastLab) set(endpoint int, ranges string) *plan.Plan {
 	l.Helper()
 	var devices []cluster.Device
-	found := map[string]int{}
-	_ = l.Node1.Do(func() (err error) { found, err = netif.Kernel{}.Devices(); return err })
-	for name, index := range found {
-		devices = append(devices, cluster.Device{Name: name, Index: index})
-	}
+	_ = l.Node1.Do(func() error {
+		links, err := net.Interfaces()
+		for _, link := range links {
+			if link.Flags&(net.FlagUp|net.FlagLoopback) == net.FlagUp {
+				devices = append(devices, cluster.Device{Name: link.Name, Index: link.Index})
+			}
+		}
+		return err
+	})
 	slices.SortFunc(devices, func(a, b cluster.Device) int { return strings.Compare(a.Name, b.Name) })
 	snapshot := fastSnapshot(l.T, l.family, true, l.Node1.Pods[endpoint].IPv4.String(), ranges, devices...)
 	p := plan.Compute(snapshot, &plan.Options{FastPath: true}, nil)
@@ -184,21 +186,12 @@ func (l *fastLab) seen() int {
 	return n
 }
 
-// sweep deletes the entries of a kind, as package proxy/conntrack does.
-func (l *fastLab) sweep(kind conntrack.Kind) {
+// forget deletes the entries of a protocol's connections to the Service.
+func (l *fastLab) forget(protocol string) {
 	l.Helper()
-	var done conntrack.Swept
-	err := l.Node1.Do(func() error {
-		table, err := conntrack.Open()
-		if err != nil {
-			return err
-		}
-		of := map[cluster.Family]conntrack.Family{cluster.IPv4: conntrack.IPv4, cluster.IPv6: conntrack.IPv6}[l.family]
-		done, err = table.Sweep(context.Background(), of, kind, func(f *conntrack.Flow) bool { return f.Translated() })
-		return errors.Join(err, table.Close())
-	})
-	if err != nil || done.Deleted == 0 {
-		l.Fatalf("deleted %+v: %v", done, err)
+	family := map[cluster.Family]string{cluster.IPv4: "ipv4", cluster.IPv6: "ipv6"}[l.family]
+	if out, err := l.Node1.Command("conntrack", "-D", "-f", family, "-p", protocol, "--orig-dst", l.vip.String()).CombinedOutput(); err != nil {
+		l.Fatalf("delete the entries: %v\n%s", err, out)
 	}
 }
 
@@ -206,28 +199,22 @@ func (l *fastLab) sweep(kind conntrack.Kind) {
 // conntrack's entry is deleted.
 func TestKernelFastPath(t *testing.T) {
 	t.Parallel()
-	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
-		for name, network := range map[string]netns.PodNetwork{"bridged": netns.Bridged, "routed": netns.Routed} {
-			t.Run(family.String()+"/"+name, func(t *testing.T) {
-				l := newFastLab(t, family, network)
-				l.set(0, "")
-				witness := l.Node1.Command("nft", "-f", "-")
-				witness.Stdin = strings.NewReader("table inet witness {\ncounter forwarded { }\nchain c { type filter hook forward priority 10; counter name forwarded; }\n}\n")
-				if out, err := witness.CombinedOutput(); err != nil {
-					t.Fatalf("%v\n%s", err, out)
-				}
-				for _, of := range []struct {
-					network string
-					port    uint16
-				}{{"tcp", 80}, {"udp", 53}} {
-					l.longConnection(of.network, of.port)
-				}
-				l.deletedUDP()
-				l.restrictedUDP()
-				l.deletedTCP()
-				l.devices()
-			})
-		}
+	for family, network := range map[cluster.Family]netns.PodNetwork{cluster.IPv4: netns.Bridged, cluster.IPv6: netns.Routed} {
+		t.Run(family.String(), func(t *testing.T) {
+			l := newFastLab(t, family, network)
+			l.set(0, "")
+			witness := l.Node1.Command("nft", "-f", "-")
+			witness.Stdin = strings.NewReader("table inet witness {\ncounter forwarded { }\nchain c { type filter hook forward priority 10; counter name forwarded; }\n}\n")
+			if out, err := witness.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			l.longConnection("tcp", 80)
+			l.longConnection("udp", 53)
+			l.deletedUDP()
+			l.restrictedUDP()
+			l.deletedTCP()
+			l.devices()
+		})
 	}
 }
 
@@ -270,7 +257,7 @@ func (l *fastLab) deletedUDP() {
 	if got := l.exchange(c, 1); !strings.HasPrefix(got, l.Node1.Pods[0].Name) {
 		l.Errorf("answered by %q before the entry was deleted", got)
 	}
-	l.sweep(conntrack.UDP)
+	l.forget("udp")
 	if got := l.exchange(c, 1); !strings.HasPrefix(got, l.Node1.Pods[1].Name) {
 		l.Errorf("answered by %q after the entry was deleted", got)
 	}
@@ -283,7 +270,7 @@ func (l *fastLab) restrictedUDP() {
 	c := l.dial("udp", 53)
 	l.exchange(c, 30)
 	l.set(0, "10.1.1.0/24")
-	l.sweep(conntrack.UDP)
+	l.forget("udp")
 	if got, err := ask(c, time.Second); err == nil {
 		l.Errorf("an excluded client got the answer %q", got)
 	}
@@ -296,7 +283,7 @@ func (l *fastLab) deletedTCP() {
 	c := l.dial("tcp", 80)
 	l.exchange(c, 30)
 	l.set(1, "")
-	l.sweep(conntrack.TranslatedTCP)
+	l.forget("tcp")
 	if got, err := ask(c, answerLimit); !errors.Is(err, unix.ECONNRESET) {
 		l.Errorf("after its entry was deleted, the connection had the answer %q, %v; want a reset", got, err)
 	}
