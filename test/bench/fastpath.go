@@ -24,7 +24,7 @@ const (
 	// bulkTime is how long one connection sends as much as it can, and opened how many are opened and closed after it.
 	bulkTime, opened = 500 * time.Millisecond, 100
 	// fastPathLimit bounds the time of one connection.
-	fastPathLimit = time.Minute
+	fastPathLimit = 5 * time.Minute
 )
 
 // serveFastPath answers the first byte of each connection, and reads the rest.

@@ -101,7 +101,7 @@ func (l *fastLab) set(endpoint int, ranges string) *plan.Plan {
 		return err
 	})
 	slices.SortFunc(devices, func(a, b cluster.Device) int { return strings.Compare(a.Name, b.Name) })
-	snapshot := fastSnapshot(l.T, l.family, true, l.Node1.Pods[endpoint].IPv4.String(), ranges, devices...)
+	snapshot := fastService{true, l.Node1.Pods[endpoint].IPv4.String(), ranges}.snapshot(l.T, l.family, devices...)
 	p := plan.Compute(snapshot, &plan.Options{FastPath: true}, nil)
 	l.sync(p)
 	return p
