@@ -34,6 +34,8 @@ type Options struct {
 	Balancing Balancing
 	// FastPath lets long connections of the Services that wish it take the fast path.
 	FastPath bool
+	// Canary are listeners of the proxy itself, at most one of each family, to which it connects through its own rules.
+	Canary []netip.AddrPort
 }
 
 // Limits bounds the rules of one Service: its last ports are not served if there would be more. The zero value bounds nothing.
