@@ -43,6 +43,9 @@ func (in *inputs) complete() bool { return source.AllComplete(in.sources) }
 func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node string, opts runOptions, watched apiserver.Options) (*inputs, error) {
 	machine := netif.Kernel{}
 	in := &inputs{sources: []source.Source{source.NewInterfaces(machine)}, started: proxy.Ignore{}}
+	if opts.gates.FlowtableFastPath {
+		in.sources = append(in.sources, source.NewDevices(machine))
+	}
 	if opts.manifests != "" {
 		in.unlisted = func() (names, hint string) { return "", "" }
 		files := manifests.New(opts.manifests, node, manifests.Options{

@@ -152,6 +152,8 @@ type Service struct {
 	Balancing string `json:"balancing,omitempty"`
 	// PreservesUDPFlows is whether UDP flows stay with an endpoint until it has terminated.
 	PreservesUDPFlows bool `json:"preservesUDPFlows,omitempty"`
+	// FastPath is whether long connections take the fast path.
+	FastPath bool `json:"fastPath,omitempty"`
 	// SourceRanges are the only sources that may use the load balancer IPs; absent if all may.
 	SourceRanges []string `json:"sourceRanges,omitempty"`
 	// NodePortAddresses are the addresses of this machine on which its node ports are served; absent in a list.
