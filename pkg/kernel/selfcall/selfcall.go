@@ -94,7 +94,7 @@ func (l *Listeners) Call(to []netip.AddrPort, patience time.Duration) []error {
 			if socket < 0 {
 				continue
 			}
-			if errs[i] = l.result(socket); errs[i] == unix.EAGAIN {
+			if errs[i] = l.result(socket); errors.Is(errs[i], unix.EAGAIN) {
 				waits = true
 				continue
 			}
@@ -125,7 +125,7 @@ func begin(to netip.AddrPort) (socket int, err error) {
 	if err == nil {
 		err = unix.Connect(socket, sockaddr(to))
 	}
-	if err != nil && err != unix.EINPROGRESS {
+	if err != nil && !errors.Is(err, unix.EINPROGRESS) {
 		return -1, errors.Join(err, unix.Close(socket))
 	}
 	return socket, nil
@@ -150,7 +150,7 @@ func (l *Listeners) result(socket int) error {
 	answer := make([]byte, len(l.token)+1)
 	n, err := unix.Read(socket, answer)
 	switch {
-	case err == unix.ENOTCONN: // it is being connected
+	case errors.Is(err, unix.ENOTCONN): // it is being connected
 		return unix.EAGAIN
 	case err != nil:
 		return err

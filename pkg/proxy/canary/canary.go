@@ -22,9 +22,8 @@ import (
 const (
 	// period is the time between two connections of a family.
 	period = time.Second
-	// firstPatience is how long one may take, and Patience the next one if it fails: what is broken is named within two seconds.
+	// firstPatience is how long one may take.
 	firstPatience = 300 * time.Millisecond
-	Patience      = 500 * time.Millisecond
 	// traceAgain is how often the cause is looked for again while it lasts.
 	traceAgain = 10 * time.Second
 	// restShare is the pause after a check, as a multiple of its processor time, from shortestRest, which is over before the next period but
@@ -35,6 +34,9 @@ const (
 	// calm is the least time between two log lines, or Events, about one check.
 	calm = 30 * time.Second
 )
+
+// Patience is how long the second connection may take if the first one fails: what is broken is named within two seconds.
+const Patience = 500 * time.Millisecond
 
 // The groups of checks that Config.Check makes: kernel settings, of all packet filters the chains that drop everything, and of the
 // connection tracking table how full it is, which only matters if connections fail.

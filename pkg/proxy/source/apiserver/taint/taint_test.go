@@ -138,8 +138,8 @@ var (
 	others  = []corev1.Taint{{Key: "startup", Value: "yes", Effect: "NoExecute", TimeAdded: new(metav1.Now().Rfc3339Copy())}, {Key: "gpu", Effect: "NoSchedule"}}
 )
 
-// node is a Node that exists, none one that does not.
-var node, none = &cluster.Node{Exists: true, UID: "1"}, &cluster.Node{}
+// node is a Node with this UID, or one that does not exist.
+func node(uid string) *cluster.Node { return &cluster.Node{Exists: uid != "", UID: uid} }
 
 const kept = "startup=yes:NoExecute gpu:NoSchedule"
 
@@ -148,14 +148,14 @@ func TestRemoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{taints: slices.Insert(slices.Clone(others), 1, startup)}
 		r, events := start(t, s)
-		r.synced(none, nil) // the Node is not registered yet
-		r.synced(node, fmt.Errorf("busy"))
+		r.synced(node(""), nil) // the Node is not registered yet
+		r.synced(node("1"), fmt.Errorf("busy"))
 		synctest.Wait()
 		if s.lists != 0 {
 			t.Errorf("the Node was read %d times before it was served", s.lists)
 		}
 		for range 3 {
-			r.synced(node, nil)
+			r.synced(node("1"), nil)
 			synctest.Wait()
 		}
 		if s.left() != kept || s.lists != 1 || s.patch != 1 || fmt.Sprint(events.reasons) != "[StartupTaintRemoved]" {
@@ -163,15 +163,15 @@ func TestRemoves(t *testing.T) {
 		}
 		// The Node is deleted and registered again.
 		s.taints = []corev1.Taint{startup}
-		r.synced(none, nil)
-		r.synced(node, nil)
+		r.synced(node(""), nil)
+		r.synced(node("1"), nil)
 		synctest.Wait()
 		if s.left() != "" || s.patch != 2 {
 			t.Errorf("left are %s", s.left())
 		}
 		// Once more, between two syncs.
 		s.taints = []corev1.Taint{startup}
-		r.synced(&cluster.Node{Exists: true, UID: "2"}, nil)
+		r.synced(node("2"), nil)
 		synctest.Wait()
 		if s.left() != "" || s.patch != 3 {
 			t.Errorf("left of another Node are %s", s.left())
@@ -190,7 +190,7 @@ func TestLeavesOthers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			before := s.left()
 			r, events := start(t, s)
-			r.synced(node, nil)
+			r.synced(node("1"), nil)
 			time.Sleep(time.Hour)
 			synctest.Wait()
 			if s.left() != before || s.lists != 1 || s.patch != 0 || len(events.reasons) > 0 {
@@ -205,7 +205,7 @@ func TestRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{taints: append(slices.Clone(others), startup), race: func(s *server) { s.taints = append([]corev1.Taint{startup}, others...) }}
 		r, events := start(t, s)
-		r.synced(node, nil)
+		r.synced(node("1"), nil)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if s.left() != kept || s.patch != 2 || fmt.Sprint(events.reasons) != "[StartupTaintRemoved]" {
@@ -215,7 +215,7 @@ func TestRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{taints: []corev1.Taint{startup}, refusals: 10}
 		r, events := start(t, s)
-		r.synced(node, nil)
+		r.synced(node("1"), nil)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if s.left() != "" || s.patch != 11 || fmt.Sprint(events.reasons) != "[FailedToRemoveStartupTaint StartupTaintRemoved]" {
