@@ -26,10 +26,14 @@ type Listeners struct {
 	token string
 }
 
-// Listen listens on a free port of each of these addresses.
-func Listen(addrs ...netip.Addr) (*Listeners, error) {
+// Listen listens on a free port of the loopback addresses of networks: tcp4, tcp6.
+func Listen(networks ...string) (*Listeners, error) {
 	l := &Listeners{token: rand.Text()}
-	for _, addr := range addrs {
+	for _, network := range networks {
+		addr := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		if network == "tcp6" {
+			addr = netip.IPv6Loopback()
+		}
 		if err := l.listen(addr); err != nil {
 			l.Close()
 			return nil, fmt.Errorf("listen on %s: %w", addr, err)
