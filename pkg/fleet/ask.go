@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
-	"github.com/seed-11a05479/kube-proxy/pkg/apiclient/forward"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 )
@@ -207,7 +206,7 @@ func (f *Fleet) each(n, atOnce int, do func(i int)) {
 // connection reaches the proxy in a pod.
 type connection struct {
 	*inspect.Client
-	pod *forward.Pod
+	pod *apiclient.Pod
 }
 
 func (f *Fleet) connect(t target) (*connection, error) {
@@ -215,7 +214,7 @@ func (f *Fleet) connect(t target) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	pod := forward.ToPod(f.config, f.clients, f.options.Namespace, t.pod)
+	pod := apiclient.ToPod(f.config, f.clients, f.options.Namespace, t.pod)
 	return &connection{client.AtMost(shortAnswer).Through(pod, fmt.Sprintf("port %s of pod %s", f.options.Metrics, t.pod)), pod}, nil
 }
 
@@ -225,7 +224,7 @@ func (f *Fleet) Through(ctx context.Context, client *inspect.Client) (*inspect.C
 	if err != nil {
 		return nil, err
 	}
-	return client.Through(forward.ToPod(f.config, f.clients, f.options.Namespace, t.pod), "pod "+t.pod), nil
+	return client.Through(apiclient.ToPod(f.config, f.clients, f.options.Namespace, t.pod), "pod "+t.pod), nil
 }
 
 // get requests a page that is not part of the API: its status, and the beginning of its text.
