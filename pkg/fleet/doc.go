@@ -1,4 +1,4 @@
-// Package fleet asks the proxies of all nodes of a cluster what they serve, through the API server (package forward), and compares.
+// Package fleet asks the proxies of all nodes of a cluster what they serve, through the API server (package apiclient), and compares.
 //
 //	pods.go     the proxy's pod of each node
 //	ask.go      the state of one node, whatever runs there
