@@ -206,7 +206,7 @@ func (f *Fleet) each(n, atOnce int, do func(i int)) {
 // connection reaches the proxy in a pod.
 type connection struct {
 	*inspect.Client
-	pod *apiclient.Pod
+	pod *podTransport
 }
 
 func (f *Fleet) connect(t target) (*connection, error) {
@@ -214,7 +214,7 @@ func (f *Fleet) connect(t target) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	pod := apiclient.ToPod(f.config, f.clients, f.options.Namespace, t.pod)
+	pod := forwardTo(f.config, f.clients, f.options.Namespace, t.pod)
 	return &connection{client.AtMost(shortAnswer).Through(pod, fmt.Sprintf("port %s of pod %s", f.options.Metrics, t.pod)), pod}, nil
 }
 
@@ -224,7 +224,7 @@ func (f *Fleet) Through(ctx context.Context, client *inspect.Client) (*inspect.C
 	if err != nil {
 		return nil, err
 	}
-	return client.Through(apiclient.ToPod(f.config, f.clients, f.options.Namespace, t.pod), "pod "+t.pod), nil
+	return client.Through(forwardTo(f.config, f.clients, f.options.Namespace, t.pod), "pod "+t.pod), nil
 }
 
 // get requests a page that is not part of the API: its status, and the beginning of its text.

@@ -1,6 +1,7 @@
-// Package fleet asks the proxies of all nodes of a cluster what they serve, through the API server (package apiclient), and compares.
+// Package fleet asks the proxies of all nodes of a cluster what they serve, through the API server, and compares.
 //
 //	pods.go     the proxy's pod of each node
+//	forward.go  a connection to it through the API server and the kubelet
 //	ask.go      the state of one node, whatever runs there
 //	compare.go  Services that nodes know differently
 //	differences.go  and in which way

@@ -1,4 +1,4 @@
-package apiclient
+package fleet
 
 import (
 	"context"
@@ -19,12 +19,14 @@ import (
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
 	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 )
 
-// Pod is an HTTP transport that reaches the ports of one pod through the API server and the kubelet, as "kubectl port-forward" does: the
+// podTransport is an HTTP transport that reaches the ports of one pod through the API server and the kubelet, as "kubectl port-forward" does: the
 // pod sees a client on its own loopback address. The host of a URL is ignored, and only its port counts. It needs the rights create and
 // get of pods/portforward, and connects to the API server with the first request.
-type Pod struct {
+type podTransport struct {
 	*http.Transport
 	config *rest.Config
 	url    *url.URL
@@ -34,9 +36,9 @@ type Pod struct {
 	next int
 }
 
-// ToPod returns the transport of a pod, for the API server of the clients, which connect as config says. Close it after use.
-func ToPod(config *rest.Config, clients Clients, namespace, name string) *Pod {
-	pod := &Pod{config: config, url: clients[corev1.SchemeGroupVersion].Post().Namespace(namespace).Resource("pods").Name(name).SubResource("portforward").URL()}
+// forwardTo returns the transport of a pod, for the API server of the clients, which connect as config says. Close it after use.
+func forwardTo(config *rest.Config, clients apiclient.Clients, namespace, name string) *podTransport {
+	pod := &podTransport{config: config, url: clients[corev1.SchemeGroupVersion].Post().Namespace(namespace).Resource("pods").Name(name).SubResource("portforward").URL()}
 	pod.Transport = &http.Transport{DialContext: pod.dial, DisableCompression: true, MaxResponseHeaderBytes: maxHeader}
 	return pod
 }
@@ -45,7 +47,7 @@ func ToPod(config *rest.Config, clients Clients, namespace, name string) *Pod {
 const maxHeader = 64 << 10
 
 // Close ends all connections.
-func (p *Pod) Close() {
+func (p *podTransport) Close() {
 	p.CloseIdleConnections()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,7 +58,7 @@ func (p *Pod) Close() {
 }
 
 // upgraded returns the connection that holds all others. It is opened once; if it breaks, the next call opens another one.
-func (p *Pod) upgraded(ctx context.Context) (httpstream.Connection, int, error) {
+func (p *podTransport) upgraded(ctx context.Context) (httpstream.Connection, int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.all != nil {
@@ -79,7 +81,7 @@ func (p *Pod) upgraded(ctx context.Context) (httpstream.Connection, int, error) 
 
 // open asks the API server for a connection: by WebSocket, or by SPDY if it refuses, as kubectl does. The library's dialers have no
 // context; what one that was given up returns later is closed.
-func (p *Pod) open(ctx context.Context) (httpstream.Connection, error) {
+func (p *podTransport) open(ctx context.Context) (httpstream.Connection, error) {
 	overWebSocket, err := portforward.NewSPDYOverWebsocketDialerForStreaming(p.url, p.config)
 	if err != nil {
 		return nil, err
@@ -108,7 +110,7 @@ func (p *Pod) open(ctx context.Context) (httpstream.Connection, error) {
 }
 
 // overSPDY returns the dialer for API servers that refuse WebSockets.
-func (p *Pod) overSPDY() (httpstream.Dialer, error) {
+func (p *podTransport) overSPDY() (httpstream.Dialer, error) {
 	transport, upgrader, err := spdy.RoundTripperFor(p.config)
 	if err != nil {
 		return nil, err
@@ -129,7 +131,7 @@ func (make lazily) Dial(protocols ...string) (httpstream.Connection, string, err
 }
 
 // dial opens a connection to the port of an address.
-func (p *Pod) dial(ctx context.Context, _, address string) (net.Conn, error) {
+func (p *podTransport) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
