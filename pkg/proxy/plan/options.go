@@ -32,6 +32,8 @@ type Options struct {
 	ResetGoneEndpoints bool
 	// Balancing is what of the annotations about load balancing is honoured.
 	Balancing Balancing
+	// Canary are listeners of the proxy itself, at most one of each family, to which it connects through its own rules.
+	Canary []netip.AddrPort
 }
 
 // Limits bounds the rules of one Service: its last ports are not served if there would be more. The zero value bounds nothing.
