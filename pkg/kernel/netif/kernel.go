@@ -159,7 +159,9 @@ func watch[T any](ctx context.Context, kind subscription[T]) <-chan struct{} {
 	go func() {
 		for {
 			if err == nil {
-				forward(updates, changed)
+				for range updates { // until the subscription ends
+					notify(changed)
+				}
 			}
 			unsubscribe()
 			select {
@@ -180,13 +182,6 @@ func (kind subscription[T]) subscribe(ctx context.Context) (_ <-chan T, unsubscr
 	ctx, unsubscribe = context.WithCancel(ctx)
 	updates := make(chan T)
 	return updates, unsubscribe, kind(updates, ctx.Done())
-}
-
-// forward sends a value for every update until the channel closes.
-func forward[T any](updates <-chan T, changed chan<- struct{}) {
-	for range updates {
-		notify(changed)
-	}
 }
 
 func notify(changed chan<- struct{}) {

@@ -90,6 +90,7 @@ func exercised(t *testing.T) metrics.KubeRegistry {
 	f.RelistHeld()
 	f.ConnectionClosed("healthz")
 	f.Waiting("node", true)
+	f.DataplaneBroken("IPv4", true)
 	f.WatchFailing("services", "unreachable")
 	f.OtherProxySeen("iptables", start)
 	f.Healthz(200)

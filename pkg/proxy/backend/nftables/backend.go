@@ -161,7 +161,7 @@ func (s *syncPass) Transactions() (n int, certain bool) { return int(s.transacti
 // again is when to write again what another program may have changed while it was written.
 const again = time.Second
 
-// End implements [keeper.Pass]. If anybody else wrote, chains may have been changed before the fingerprint was taken: the next
+// End implements [keeper.Pass]. If another program wrote, chains may have been changed before the fingerprint was taken: the next
 // process must not trust them, and the next Sync writes all again.
 func (s *syncPass) End(alone bool) backend.Result {
 	s.do(func() error {
