@@ -70,6 +70,7 @@ contested_frontends    gauge   -         here
 dataplane_broken       gauge   check     here
 services_delayed       gauge   -         here
 fast_path_devices      gauge   -         here
+dataplane_broken       gauge   check     here
 refused_service_ports  gauge   ip_family here
 waiting                gauge   reason    here
 watch_failing          gauge   reason,resource here
