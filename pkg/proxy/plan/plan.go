@@ -340,7 +340,8 @@ type Node struct {
 	ServiceCIDRs []netip.Prefix
 	// Forwarded lists the families in which the proxy itself listens on localhost, on TCP node ports.
 	Forwarded []cluster.Family
-	// ResetTCP rejects TCP by a reset instead of an ICMP error. Both refuse a new connection; only a reset ends one whose connection
+	// ResetTCP rejects TCP by a reset instead of an ICMP error, unless a rule has translated the packet: the kernel translates the ICMP error
+	// back for its client, and not the reset. Both refuse a new connection; only a reset ends one whose connection
 	// tracking entry was deleted because its endpoint is gone.
 	ResetTCP bool
 	// Devices are those between which connections may take the fast path. The kernel removes one that disappears.

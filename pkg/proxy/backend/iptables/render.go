@@ -301,12 +301,8 @@ func (w *writer) loops() (all []ipt.Rule) {
 		if w.cidr.Overlaps(cidr) || slices.ContainsFunc(w.node.Addrs, cidr.Contains) {
 			continue
 		}
-		refused := []ipt.Match{comment("endpoint that is a cluster IP"), ipt.Translated}
-		if w.node.ResetTCP {
-			all = append(all, ipt.Rule{Matches: append([]ipt.Match{destination(cidr), protocol(cluster.TCP)}, refused...), Target: ipt.Reset})
-		}
 		all = append(all,
-			ipt.Rule{Matches: append([]ipt.Match{destination(cidr)}, refused...), Target: w.reject},
+			ipt.Rule{Matches: []ipt.Match{destination(cidr), comment("endpoint that is a cluster IP"), ipt.Translated}, Target: w.reject},
 			ipt.Rule{Matches: []ipt.Match{source(cidr), comment("forged cluster IP"), ipt.Not(ipt.LocalSource)}, Target: ipt.Drop})
 	}
 	return all

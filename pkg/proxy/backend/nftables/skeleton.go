@@ -234,7 +234,7 @@ func (w *writer) original(rules func(addr string) []string) (all []string) {
 
 // translated handles packets to an endpoint. Few endpoints are watched. An endpoint may be a cluster IP.
 func (w *writer) translated() chain {
-	return chain{name: chainTranslated, rules: append([]string{w.watched() + " jump " + chainWatched}, w.refuseClusterIPs()...)}
+	return chain{name: chainTranslated, rules: append([]string{w.watched() + " jump " + chainWatched}, w.refuseClusterIPs([]string{w.clusterIP() + " reject"})...)}
 }
 
 // unanswered checks the source ranges for connections that conntrack knows, but has seen no reply to. Their packets are new
@@ -275,15 +275,14 @@ func (w *writer) stray() string {
 // these rules: no rule translates its retransmitted SYN. That is dropped, so that the client sends it again after the
 // conntrack reconciler has deleted the entry (docs/decisions/0011).
 func (w *writer) undefinedPorts() []string {
-	return append([]string{"ct status confirmed " + w.clusterIP() + " drop"}, w.refuseClusterIPs()...)
+	return append([]string{"ct status confirmed " + w.clusterIP() + " drop"}, w.refuseClusterIPs(w.rejects(w.clusterIP()+" "))...)
 }
 
 func (w *writer) clusterIP() string { return w.ip + " daddr @" + setClusterIPs }
 
-// refuseClusterIPs rejects packets to a cluster IP, because its Service does not have the port, and drops those to an address that no
+// refuseClusterIPs rejects packets to a cluster IP by the given rules, because its Service does not have the port, and drops those to an address that no
 // Service has.
-func (w *writer) refuseClusterIPs() []string {
-	rules := w.rejects(w.clusterIP() + " ")
+func (w *writer) refuseClusterIPs(rules []string) []string {
 	for _, cidr := range w.node.ServiceCIDRs {
 		if cluster.FamilyOf(cidr.Addr()) == w.family {
 			rules = append(rules, w.ip+" daddr "+cidr.Masked().String()+" drop")
