@@ -98,6 +98,7 @@ func (s *State) Summary(head Head, counts *backend.Connections) *v1alpha1.Servic
 		SessionAffinitySeconds: int(of.Affinity.Seconds()),
 		Balancing:              balancing(planned),
 		PreservesUDPFlows:      planned.KeepsTerminating,
+		FastPath:               slices.ContainsFunc(planned.Routes, func(r *plan.Route) bool { return r.FastPath }),
 		SourceRanges:           Texts(of.SourceRanges()),
 		Endpoints:              head.Endpoints,
 		Problems:               head.Problems,

@@ -40,6 +40,7 @@ func suites() []suite {
 		// 5.10 does not report the peak of a control group.
 		{name: "cgroup", folder: "test/cgroup", all: "^TestKernel", releases: modern},
 		{name: "memory", folder: "test/bench", all: "^TestKernelMemoryLimit$", releases: modern},
+		{name: "fast-path", folder: "test/bench", all: "^TestKernelFastPath$", releases: modern},
 		{name: "modes", folder: "test/restart", all: "^TestKernelModeSwitch$", releases: modern},
 		{name: "ipvs", folder: "test/kernels/ipvs", all: "^TestKernel", releases: modern},
 		{name: "ipvs-live", folder: "test/rolling", all: "^TestKernelHandover$/nft/^Kubernetes._ipvs_to", releases: modern},

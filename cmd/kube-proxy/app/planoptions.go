@@ -30,6 +30,7 @@ func PlanOptions(cfg *config.KubeProxyConfiguration, gates features.Gates) (*pla
 		KeepTerminatingUDPFlows: gates.KeepTerminatingUDPFlows,
 		ResetGoneEndpoints:      gates.ResetGoneEndpoints,
 		Balancing:               plan.Balancing{On: gates.LoadBalancerAlgorithms},
+		FastPath:                gates.FlowtableFastPath && cfg.HasFastPath(),
 	}
 	if cfg.PicksBySlots() {
 		options.Balancing.Slots = plan.TableSlots

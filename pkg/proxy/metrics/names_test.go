@@ -67,7 +67,10 @@ config_refused_total   counter -         here
 config_differs         gauge   -         here
 invalid_manifests      gauge   -         here
 contested_frontends    gauge   -         here
+dataplane_broken       gauge   check     here
 services_delayed       gauge   -         here
+fast_path_devices      gauge   -         here
+dataplane_broken       gauge   check     here
 refused_service_ports  gauge   ip_family here
 waiting                gauge   reason    here
 watch_failing          gauge   reason,resource here
@@ -89,6 +92,7 @@ func exercised(t *testing.T) metrics.KubeRegistry {
 	f.RelistHeld()
 	f.ConnectionClosed("healthz")
 	f.Waiting("node", true)
+	f.DataplaneBroken("IPv4", true)
 	f.WatchFailing("services", "unreachable")
 	f.OtherProxySeen("iptables", start)
 	f.Healthz(200)

@@ -32,6 +32,8 @@ type Options struct {
 	ResetGoneEndpoints bool
 	// Balancing is what of the annotations about load balancing is honoured.
 	Balancing Balancing
+	// FastPath lets long connections of the Services that wish it take the fast path.
+	FastPath bool
 	// Canary are listeners of the proxy itself, at most one of each family, to which it connects through its own rules.
 	Canary []netip.AddrPort
 }
@@ -115,6 +117,9 @@ func decideNode(snap *cluster.Snapshot, opts *Options) *Node {
 		if opts.Serves(snap.Node, family) {
 			node.NodePortAddrs = append(node.NodePortAddrs, opts.NodePorts.of(snap.Node, family)...)
 		}
+	}
+	if opts.FastPath {
+		node.Devices = snap.Node.Devices
 	}
 	for _, cidr := range snap.ServiceCIDRs {
 		if opts.Serves(snap.Node, cluster.FamilyOf(cidr.Addr())) {

@@ -165,6 +165,7 @@ func (d *decision) port(port *cluster.ServicePort, family cluster.Family) {
 			Kind:     a.kind,
 			Service:  d.service.Name, Name: name,
 			Affinity: affinity,
+			FastPath: d.opts.FastPath && d.service.FastPath && port.Protocol != cluster.SCTP,
 		}
 		if a.kind == ClusterIP {
 			d.internal(route, everywhere, here)

@@ -76,6 +76,9 @@ func (r *Route) describe(b *strings.Builder) {
 	if r.RejectOnLocalhost {
 		fmt.Fprintf(b, "  on localhost: %s\n", Reject)
 	}
+	if r.FastPath {
+		fmt.Fprintf(b, "  fast path after %d packets\n", FastPathAfter)
+	}
 	if r.Affinity != nil {
 		fmt.Fprintf(b, "  a client stays with its endpoint for %s\n", r.Affinity.Timeout)
 	}
