@@ -264,10 +264,10 @@ soak: ## let Services come and go for two minutes (SOAK=2h), and check that noth
 	@build/need.sh go $(LABORATORY)
 	SOAK=$(SOAK) CI=true go test -count=1 -timeout 0 -v -run '^TestKernelSoak$$' ./test/restart
 
-rolling: ## replace pods under load, and count what fails; needs root, takes 3 minutes (PEER=1: 6)
+rolling: ## replace pods, and the proxy by another mode or program, under load, and count what fails; needs root, takes 5 minutes (PEER=1: 15)
 	@build/need.sh go $(LABORATORY)
 	@peer='$(PEER)'; [ "$$peer" != 1 ] || peer=$$(go run -C test/e2e ./peer); \
-	ROLLING=whole PEER=$$peer CI=true go test -count=1 -timeout 30m -v -run '^TestKernelRolling$$' ./test/rolling
+	ROLLING=whole PEER=$$peer CI=true go test -count=1 -timeout 30m -v -run '^TestKernel(Rolling|Handover)$$' ./test/rolling
 
 golden: ## rewrite the golden files; review the diff before you commit it
 	@build/need.sh go

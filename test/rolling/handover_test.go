@@ -232,7 +232,7 @@ func (w *world) healthy() {
 // legacy makes iptables the legacy variant for all programs: for this one by the kubelet's chain.
 func (w *world) legacy() {
 	w.Helper()
-	path := w.T.TempDir()
+	path := w.TempDir()
 	for _, name := range []string{"iptables", "ip6tables"} {
 		for _, suffix := range []string{"", "-save", "-restore"} {
 			found, err := exec.LookPath(name + "-legacy" + suffix)

@@ -215,11 +215,17 @@ conntrack: {maxPerCore: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
 func (w *world) serves(probes []netns.Probe) {
 	w.Helper()
 	for _, probe := range probes {
-		ctx, cancel := context.WithTimeout(w.Context(), patience)
-		defer cancel()
-		if _, _, err := probe.Until(ctx, func(a netns.Answer) bool { return a.Verdict == netns.Answered }); err != nil {
-			w.Fatalf("%v\n%s", err, w.log.String())
-		}
+		w.answers(probe)
+	}
+}
+
+// answers waits until a probe is answered.
+func (w *world) answers(probe netns.Probe) {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), patience)
+	defer cancel()
+	if _, _, err := probe.Until(ctx, func(a netns.Answer) bool { return a.Verdict == netns.Answered }); err != nil {
+		w.Fatalf("%v\n%s", err, w.log.String())
 	}
 }
 
