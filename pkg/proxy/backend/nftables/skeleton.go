@@ -125,7 +125,7 @@ func (w *writer) baseChains() []chain {
 	// Only a forged packet comes from a cluster IP. If the network routes cluster IPs to nodes, the answer would come back.
 	var fast []string // docs/decisions/0037
 	if w.fast {
-		fast = []string{fmt.Sprintf("ct status dnat ct state established ct packets > %d jump %s", plan.FastPathAfter, chainFastPath)}
+		fast = []string{fmt.Sprintf("ct packets > %d ct status dnat ct state established jump %s", plan.FastPathAfter, chainFastPath)}
 	}
 	prerouting := append([]string{w.ip + " saddr @" + setClusterIPs + " drop"}, dnat...)
 	onLocalhost := w.ip + " daddr " + w.localhost + " meta l4proto . th dport @" + setOnLocalhost + " goto " + chainLocalhost
