@@ -12,7 +12,8 @@ import (
 )
 
 // Devices returns the indexes of the interfaces on which IP packets arrive, by name: those that are up, except loopback and the parts of
-// another one. The ports of bridges are among them, because with br_netfilter rules see a packet before it arrives on the bridge itself.
+// another one. The ports of bridges are among them in place of the bridges: with br_netfilter, rules see a packet before it arrives on
+// the bridge itself.
 func (Kernel) Devices() (map[string]int, error) {
 	var links []netlink.Link
 	var err error
@@ -24,14 +25,13 @@ func (Kernel) Devices() (map[string]int, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list the interfaces (RTM_GETLINK): %w", err)
 	}
-	devices, whole := map[string]int{}, map[int]bool{0: true} // 0 is no master
+	devices, bridges := map[string]int{}, map[int]bool{}
 	for _, link := range links {
-		if link.Type() == "bridge" {
-			whole[link.Attrs().Index] = true
-		}
+		bridges[link.Attrs().Index] = link.Type() == "bridge"
 	}
 	for _, link := range links {
-		if a := link.Attrs(); a.Flags&(net.FlagUp|net.FlagLoopback) == net.FlagUp && whole[a.MasterIndex] {
+		a := link.Attrs()
+		if a.Flags&(net.FlagUp|net.FlagLoopback) == net.FlagUp && (a.MasterIndex == 0 || bridges[a.MasterIndex]) && !bridges[a.Index] {
 			devices[a.Name] = a.Index
 		}
 	}

@@ -94,7 +94,7 @@ func (l *fastLab) set(endpoint int, ranges string) *plan.Plan {
 	_ = l.Node1.Do(func() error {
 		links, err := net.Interfaces()
 		for _, link := range links {
-			if link.Flags&(net.FlagUp|net.FlagLoopback) == net.FlagUp {
+			if link.Flags&(net.FlagUp|net.FlagLoopback) == net.FlagUp && link.Name != netns.Bridge {
 				devices = append(devices, cluster.Device{Name: link.Name, Index: link.Index})
 			}
 		}

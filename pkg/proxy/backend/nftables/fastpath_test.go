@@ -136,7 +136,7 @@ func TestFastPathText(t *testing.T) {
 	text := Mode{Options: testOptions}.Render(fastPlan(t, cluster.IPv6, true, cluster.Device{Name: "eth0", Index: 2}), cluster.IPv6)
 	for _, want := range []string{
 		"flowtable fast-path {\n\t\thook ingress priority filter\n\t\tdevices = { \"eth0\" }\n\t\tcounter\n\t}",
-		"type filter hook forward priority filter; policy accept;\n\t\tct status dnat ct state established ct packets > 20 jump fast-path\n\t\tct state established,related,untracked accept",
+		"type filter hook forward priority filter; policy accept;\n\t\tct packets > 20 ct status dnat ct state established jump fast-path\n\t\tct state established,related,untracked accept",
 		"chain fast-path {\n\t\tmeta l4proto tcp ct original ip6 daddr . meta l4proto . ct original proto-dst @fast-path-services flow add @fast-path\n",
 		"set fast-path-services {\n\t\ttype ipv6_addr . inet_proto . inet_service\n\t\telements = {\n\t\t\tfd00:10:96::a . tcp . 80 comment \"default/web:http\",",
 		"set fast-path-nodeports {\n\t\ttype inet_proto . inet_service\n\t\telements = {\n\t\t\ttcp . 30080 comment",

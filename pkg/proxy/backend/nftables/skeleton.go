@@ -123,9 +123,9 @@ func (w *writer) baseChains() []chain {
 	mark, unserved := fmt.Sprintf("0x%x", w.mark), w.frontend()+" @"+w.ref(setUnserved)+" goto "+chainUnserved
 	guard, _ := w.loopback()
 	// Only a forged packet comes from a cluster IP. If the network routes cluster IPs to nodes, the answer would come back.
-	var fast []string // docs/decisions/0037
+	var fast []string // docs/decisions/0038
 	if w.fast {
-		fast = []string{fmt.Sprintf("ct status dnat ct state established ct packets > %d jump %s", plan.FastPathAfter, chainFastPath)}
+		fast = []string{fmt.Sprintf("ct packets > %d ct status dnat ct state established jump %s", plan.FastPathAfter, chainFastPath)}
 	}
 	prerouting := append([]string{w.ip + " saddr @" + setClusterIPs + " drop"}, dnat...)
 	onLocalhost := w.ip + " daddr " + w.localhost + " meta l4proto . th dport @" + setOnLocalhost + " goto " + chainLocalhost
