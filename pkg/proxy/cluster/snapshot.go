@@ -59,6 +59,8 @@ type Service struct {
 	// Algorithm is how the Service wishes connections to be balanced. Ignored says why that cannot be read; "" if it can.
 	Algorithm Algorithm
 	Ignored   string
+	// Fence is nil unless the Service asks for bounds of its connections.
+	Fence *AskedFence
 	// HealthCheckNodePort is where load balancers check whether this node has local endpoints; 0 if they do not.
 	HealthCheckNodePort uint16
 	// Affinity is how long a client keeps its endpoint after its last connection; 0 disables affinity.
