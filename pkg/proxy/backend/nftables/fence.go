@@ -1,0 +1,73 @@
+package nftables
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+)
+
+// A Service with a fence has a chain that its new connections meet before an endpoint is picked, and two sets, of the bounds of its clients.
+
+// maxClients is how many clients the sets of a Service have; the bounds of a client do not apply to those that do not fit, only those of
+// the Service. As with session affinity, a full set has some 3 MB.
+const maxClients = 20_000
+
+// The prefixes of the names of these sets.
+const (
+	ratePrefix = "rate-"
+	openPrefix = "open-"
+)
+
+// idle is how long a client's rate is remembered: after a second without a connection it may have as many as at first.
+const idle = 2 * time.Second
+
+// everyBound is a fence of all bounds.
+func everyBound() *cluster.Fence {
+	return &cluster.Fence{PerSecond: 1, Open: 1, ClientPerSecond: 1, ClientOpen: 1}
+}
+
+// meters returns the sets that a chain of kind bounds needs; none without a fence.
+func (s *schema) meters(t target, f *cluster.Fence) (sets []*set) {
+	add := func(prefix string, timeout bool) {
+		sets = append(sets, &set{dialect: s.dialect, name: fmt.Sprintf("%s%016x", prefix, t.id), key: []column{s.addrColumn("saddr", frontendAddr)},
+			byType: true, size: maxClients, timeout: timeout})
+	}
+	if f != nil && f.ClientPerSecond > 0 {
+		add(ratePrefix, true)
+	}
+	if f != nil && f.ClientOpen > 0 { // the kernel removes clients without an open connection
+		add(openPrefix, false)
+	}
+	return sets
+}
+
+// parseMeter returns the chain that needs a set of that name.
+func parseMeter(name string) (chain target, ok bool) {
+	for _, prefix := range []string{ratePrefix, openPrefix} {
+		if digits, is := strings.CutPrefix(name, prefix); is && len(digits) == 16 {
+			id, err := strconv.ParseUint(digits, 16, 64)
+			return target{kind: bounds, id: id}, err == nil
+		}
+	}
+	return target{}, false
+}
+
+// fenceChain checks bounds. Rates come first, because the number of open connections takes the kernel a look at each of them. A client that
+// exceeds its own rate uses up nothing of the Service's.
+func (w *writer) fenceChain(t target, f *cluster.Fence) chain {
+	c := chain{name: t.name()}
+	add := func(n uint32, rule string) {
+		if n > 0 {
+			c.rules = append(c.rules, rule+" goto "+chainLimited)
+		}
+	}
+	rate := func(n uint32) string { return fmt.Sprintf("limit rate over %d/second burst %d packets", n, n) }
+	add(f.ClientPerSecond, fmt.Sprintf("update @%s%016x { %s saddr timeout %s %s }", ratePrefix, t.id, w.ip, idle, rate(f.ClientPerSecond)))
+	add(f.PerSecond, rate(f.PerSecond))
+	add(f.ClientOpen, fmt.Sprintf("add @%s%016x { %s saddr ct count over %d }", openPrefix, t.id, w.ip, f.ClientOpen))
+	add(f.Open, fmt.Sprintf("ct count over %d", f.Open))
+	return c
+}
