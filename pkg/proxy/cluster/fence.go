@@ -68,14 +68,21 @@ func askedFence(annotations map[string]string) *AskedFence {
 	if !set {
 		return nil
 	}
-	var asked AskedFence
+	fence, err := ParseFence(text)
+	if err != nil {
+		return &AskedFence{Ignored: fmt.Sprintf("the annotation %s: %v", AnnotationConnectionLimits, err)}
+	}
+	return &AskedFence{Fence: fence}
+}
+
+// ParseFence parses the annotation.
+func ParseFence(text string) (f Fence, err error) {
 	for item := range strings.SplitSeq(text, ",") {
-		if !asked.set(item) {
-			return &AskedFence{Ignored: fmt.Sprintf("the annotation %s: %q is not per-second, open, client-per-second or client-open, and = and a number from 1 to %d",
-				AnnotationConnectionLimits, brief(item), MaxConnectionLimit)}
+		if !f.set(item) {
+			return Fence{}, fmt.Errorf("%q is not per-second, open, client-per-second or client-open with = and a number from 1 to %d", brief(item), MaxConnectionLimit)
 		}
 	}
-	return &asked
+	return f, nil
 }
 
 // set sets a bound from its text, and reports whether that is valid.

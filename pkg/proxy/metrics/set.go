@@ -53,6 +53,8 @@ type ownSet struct {
 	problems                      *problems
 	// connections is nil unless wanted.
 	connections *connections
+	// limited is nil if the backend does not count.
+	limited *limited
 }
 
 const (
@@ -167,6 +169,7 @@ func newOwnSet(config *Config) ownSet {
 		},
 		delayed:     gauge(own, "services_delayed", "Services whose last change has waited for more than 5 seconds, because it is expensive and programmed in parts. They keep their earlier rules until then."),
 		connections: newConnections(config),
+		limited:     newLimited(config),
 		problems:    newProblems(config),
 		contested:   gauge(own, "contested_frontends", "Addresses with protocol and port that several Services claim. One is served; the others have Events."),
 	}
@@ -207,6 +210,9 @@ func (s *metricSet) all() []metrics.Registerable {
 	}
 	if s.connections != nil {
 		all = append(all, s.connections, s.connections.failures)
+	}
+	if s.limited != nil {
+		all = append(all, s.limited)
 	}
 	return all
 }
