@@ -86,7 +86,7 @@ func (f *fences) set(bounds string) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.plan = plan.Compute(snapshot, &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true}, Fences: plan.Fences{On: true}}, nil)
+	f.plan = plan.Compute(snapshot, &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true}, MasqueradeAll: true, Fences: plan.Fences{On: true}}, nil)
 	f.Sync(f.T, f.plan)
 }
 
@@ -137,7 +137,8 @@ func (f *fences) rates() {
 			passed, limited := f.counts(routes[i])
 			passed, limited = passed-before, limited-was
 			f.Logf("%s, %d SYNs to %s in %s: %d passed, %d were dropped", bounds, sent, to, took.Round(time.Millisecond), passed, limited)
-			if most := rate * (took.Seconds() + 1.5); passed+limited != sent || passed < rate && !strings.Contains(bounds, "client-open") || float64(passed) > most {
+			// Few SYNs are not the first packets of a connection: others had the same port before.
+			if most := rate * (took.Seconds() + 1.5); passed+limited > sent || passed+limited < sent-sent/10 || passed < rate && !strings.Contains(bounds, "client-open") || float64(passed) > most {
 				f.Errorf("%s: of %d SYNs to %s %d passed and %d were dropped; want %d to %.0f to pass", bounds, sent, to, passed, limited, rate, most)
 			}
 		}
