@@ -20,10 +20,10 @@ type fence struct {
 	bounds  cluster.Fence
 }
 
-// fence returns the bounds of a port. Where a plan includes a change in part, the first frontend decides for all.
+// fence returns the bounds of a port that is served. Where a plan includes a change in part, the first frontend decides for all.
 func (p *port) fence() (f fence, bounded bool) {
 	first := p.routes[0]
-	if first.Fence == nil {
+	if first.Fence == nil || !slices.ContainsFunc(p.routes, served) {
 		return fence{}, false
 	}
 	return fence{first.Service, *first.Fence}, true
