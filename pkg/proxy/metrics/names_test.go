@@ -77,6 +77,7 @@ affinity_fullness_ratio gauge   ip_family here
 affinity_refused_total  counter ip_family here
 connection_read_failures_total counter ip_family here
 service_connections_total      counter port,protocol,service_name,service_namespace here
+service_connections_limited_total counter service_name,service_namespace here
 endpoint_connections_total     counter endpoint_address,port,protocol,service_name,service_namespace here
 `
 

@@ -10,6 +10,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -73,6 +75,70 @@ func Fences(t *testing.T, open Open) {
 			f.changes()
 		})
 	}
+}
+
+// FloodedNeighbour floods a Service from sources that do not exist, with and without a bound, while a client connects to another Service. With
+// the bound hardly any packet leaves a connection tracking entry. The times to connect are in the log.
+func FloodedNeighbour(t *testing.T, open Open) {
+	f := &fences{T: t, Bench: NewBench(t, open), family: cluster.IPv4}
+	const sources, packets, rate = 100_000, 40_000, 100
+	for _, bounds := range []string{"", fmt.Sprint("per-second=", rate)} {
+		f.set(bounds)
+		_, web := f.routes("web")
+		f.connect("without a flood")
+		before, began := f.tracked(), time.Now()
+		flood(t, f.Lab.Client, netip.MustParseAddr("198.18.0.0"), web[1], packets, sources)
+		took, entries := time.Since(began), f.tracked()-before
+		t.Logf("bounds %q: %d SYNs in %s leave %d entries", bounds, packets, took.Round(time.Millisecond), entries)
+		if most := int(rate * (took.Seconds() + 2)); bounds != "" && entries > most || bounds == "" && entries < packets/2 {
+			t.Errorf("bounds %q: %d SYNs in %s left %d entries; with the bound %d may be left", bounds, packets, took, entries, most)
+		}
+		var stop atomic.Bool
+		var sender sync.WaitGroup
+		sent := 0
+		began = time.Now()
+		sender.Go(func() {
+			for ; !stop.Load(); sent += 1000 {
+				flood(t, f.Lab.Client, netip.AddrFrom4([4]byte{198, 18, byte(sent >> 14), 0}), web[1], 1000, 1000)
+			}
+		})
+		f.connect("during a flood")
+		stop.Store(true)
+		sender.Wait()
+		t.Logf("bounds %q: flooded by %.0f SYNs a second", bounds, float64(sent)/time.Since(began).Seconds())
+	}
+}
+
+// tracked returns the number of connection tracking entries of node1.
+func (f *fences) tracked() (n int) {
+	f.Helper()
+	out, err := f.Lab.Node1.Command("cat", "/proc/sys/net/netfilter/nf_conntrack_count").Output()
+	if err == nil {
+		_, err = fmt.Sscan(string(out), &n)
+	}
+	if err != nil {
+		f.Fatal(err)
+	}
+	return n
+}
+
+// connect connects to the Service without bounds, many times, and logs how long that took.
+func (f *fences) connect(when string) {
+	f.Helper()
+	const many = 1000
+	_, to := f.routes("other")
+	var times []time.Duration
+	for range many {
+		began := time.Now()
+		conn, err := f.Lab.Client.Dial(f.Context(), "tcp", to[0].String())
+		if err != nil {
+			f.Fatalf("%s: %v", when, err)
+		}
+		times = append(times, time.Since(began))
+		conn.Close()
+	}
+	slices.Sort(times)
+	f.Logf("%s: a connection to another Service takes %s (p50), %s (p99)", when, times[many/2], times[many*99/100])
 }
 
 // set programs the Services with bounds; "" is none.

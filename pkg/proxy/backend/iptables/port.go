@@ -18,6 +18,15 @@ type port struct {
 	chains []chainName
 }
 
+// fence returns the bounds of a port that is served. Where a plan includes a change in part, the first frontend decides for all.
+func (p *port) fence() (f fence, bounded bool) {
+	first := p.routes[0]
+	if first.Fence == nil || !slices.ContainsFunc(p.routes, served) {
+		return fence{}, false
+	}
+	return fence{first.Service, *first.Fence}, true
+}
+
 // namedChain is a chain with its name.
 type namedChain struct {
 	name chainName
@@ -291,6 +300,15 @@ func (w *writer) frontendBodies(r *plan.Route) (bodies [places]body) {
 		bodies[p] = body{len(on), func(to []ipt.Rule) []ipt.Rule { return refusals(to, r, refuse, on) }}
 	}
 	return bodies
+}
+
+// bounded reports whether the filter table drops new connections to a frontend, which are those that exceed bounds. It cannot if an endpoint
+// is the frontend itself: then all of its connections have this destination.
+func (w *writer) bounded(r *plan.Route) bool {
+	f := r.Frontend
+	return r.Fence != nil && r.Verdict == plan.Balance && !slices.ContainsFunc(r.Pool.Endpoints, func(e netip.AddrPort) bool {
+		return e.Port() == f.Port && (e.Addr() == f.Addr || f.IsNodePort() && w.node.Has(e.Addr()))
+	})
 }
 
 // toAddr matches the address of a frontend; every packet, if it is a node port.

@@ -164,6 +164,22 @@ func (c *composition) port(last *rendering, key portKey) {
 	}
 }
 
+// bound adds n, 1 or -1, to the users of a port's fence.
+func (c *composition) bound(p *port, n int) {
+	f, bounded := p.fence()
+	if !bounded {
+		return
+	}
+	name, users := chainName{tableNAT, f.chain()}, 0
+	if users, _ = c.fences.Get(f); users+n == 0 {
+		c.fences.Delete(f)
+		c.chains.Delete(name)
+		return
+	}
+	c.fences.Set(f, users+n)
+	c.put(name, &chain{body: kept(f.rules(c.fullMask.BitLen())), rank: rankFixed})
+}
+
 // grow renders the new trees and their chains.
 func (c *composition) grow(before [places]*tree) (after [places]*tree) {
 	for at, d := range dispatches(c.capabilities) {

@@ -54,20 +54,3 @@ func parseMeter(name string) (chain target, ok bool) {
 	}
 	return target{}, false
 }
-
-// fenceChain checks bounds. Rates come first, because the number of open connections takes the kernel a look at each of them. A client that
-// exceeds its own rate uses up nothing of the Service's.
-func (w *writer) fenceChain(t target, f *cluster.Fence) chain {
-	c := chain{name: t.name()}
-	add := func(n uint32, rule string) {
-		if n > 0 {
-			c.rules = append(c.rules, rule+" goto "+chainLimited)
-		}
-	}
-	rate := func(n uint32) string { return fmt.Sprintf("limit rate over %d/second burst %d packets", n, n) }
-	add(f.ClientPerSecond, fmt.Sprintf("update @%s%016x { %s saddr timeout %s %s }", ratePrefix, t.id, w.ip, idle, rate(f.ClientPerSecond)))
-	add(f.PerSecond, rate(f.PerSecond))
-	add(f.ClientOpen, fmt.Sprintf("add @%s%016x { %s saddr ct count over %d }", openPrefix, t.id, w.ip, f.ClientOpen))
-	add(f.Open, fmt.Sprintf("ct count over %d", f.Open))
-	return c
-}

@@ -12,7 +12,15 @@ import (
 // TestKernelFences bounds connections.
 func TestKernelFences(t *testing.T) {
 	t.Parallel()
-	backendtest.Fences(t, func() (backend.Backend, error) {
-		return Mode{testOptions}.Open(context.Background(), cluster.IPv4, cluster.IPv6)
-	})
+	backendtest.Fences(t, openBoth)
+}
+
+// TestKernelFloodedNeighbour floods a Service beside another one.
+func TestKernelFloodedNeighbour(t *testing.T) {
+	t.Parallel()
+	backendtest.FloodedNeighbour(t, openBoth)
+}
+
+func openBoth() (backend.Backend, error) {
+	return Mode{testOptions}.Open(context.Background(), cluster.IPv4, cluster.IPv6)
 }
