@@ -81,7 +81,7 @@ func Fences(t *testing.T, open Open) {
 // the bound hardly any packet leaves a connection tracking entry. The times to connect are in the log.
 func FloodedNeighbour(t *testing.T, open Open) {
 	f := &fences{T: t, Bench: NewBench(t, open), family: cluster.IPv4}
-	const sources, packets, rate = 100_000, 40_000, 100
+	const sources, packets, rate = 100_000, 20_000, 100
 	for _, bounds := range []string{"", fmt.Sprint("per-second=", rate)} {
 		f.set(bounds)
 		_, web := f.routes("web")
@@ -125,7 +125,7 @@ func (f *fences) tracked() (n int) {
 // connect connects to the Service without bounds, many times, and logs how long that took.
 func (f *fences) connect(when string) {
 	f.Helper()
-	const many = 1000
+	const many = 300
 	_, to := f.routes("other")
 	var times []time.Duration
 	for range many {
