@@ -8,11 +8,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 )
 
+// relative matches the target of a link in CHANGELOG.md to a file of the repository.
+var relative = regexp.MustCompile(`\]\(([^():#][^():]*)\)`)
+
 // writeNotes writes RELEASE_NOTES.md: the version's section of CHANGELOG.md, the image's digest, how to check the files, and
-// the git log since the previous tag.
+// the git log since the previous tag. The page of a release is not among the repository's files, so links to them become absolute.
 func (r *release) writeNotes(ctx context.Context) error {
 	changelog, err := os.ReadFile(filepath.Join(r.root, "CHANGELOG.md"))
 	if err != nil {
@@ -29,7 +33,7 @@ func (r *release) writeNotes(ctx context.Context) error {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "# kube-proxy %s\n\n", r.version)
 	if section := section(string(changelog), r.version); section != "" {
-		fmt.Fprintf(&out, "%s\n\n", section)
+		fmt.Fprintf(&out, "%s\n\n", relative.ReplaceAllString(section, "]("+r.source+"/blob/"+r.revision+"/$1)"))
 	}
 	fmt.Fprintf(&out, "Image: `%s`. Check the files with `sha256sum --check --ignore-missing SHA256SUMS`.\n\n", bytes.TrimSpace(digest))
 	if before != "" {

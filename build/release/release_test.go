@@ -34,7 +34,7 @@ func newRepository(t *testing.T) string {
 		"go.mod":                 "module example.org/a\n\ngo 1.26.0\n",
 		"cmd/kube-proxy/main.go": "package main\n\nvar version string\n\nfunc main() { println(version) }\n",
 		"LICENSE":                "licence\n",
-		"CHANGELOG.md":           "# Changelog\n\n## v1.1.0 (unreleased)\n\n* New: a thing.\n\n## v1.0.0\n\n* Old.\n",
+		"CHANGELOG.md":           "# Changelog\n\n## v1.1.0 (unreleased)\n\n* New: a [thing](docs/a.md#thing).\n\n## v1.0.0\n\n* Old.\n",
 		"bin/image/digest":       "sha256:0123\n", "bin/image/kube-proxy.oci.tar": "archive",
 		"bin/image/kube-proxy_linux_amd64.spdx.json":     "{}",
 		"build/charts/kube-proxy/Chart.yaml":             "apiVersion: v2\nname: kube-proxy\nversion: 0.0.0\nappVersion: latest\n",
@@ -141,7 +141,7 @@ func TestNotes(t *testing.T) {
 		t.Fatal(err)
 	}
 	notes := read(t, r.out, "RELEASE_NOTES.md")
-	for _, want := range []string{"# kube-proxy v1.1.0\n\n* New: a thing.\n", "`sha256:0123`", "## Commits since v1.0.0\n\n* third: the newest (", "* second: after the tag ("} {
+	for _, want := range []string{"# kube-proxy v1.1.0\n\n* New: a [thing](https://example.org/blob/abc/docs/a.md#thing).\n", "`sha256:0123`", "## Commits since v1.0.0\n\n* third: the newest (", "* second: after the tag ("} {
 		if !strings.Contains(notes, want) {
 			t.Errorf("the notes do not contain %q:\n%s", want, notes)
 		}
@@ -157,7 +157,7 @@ func TestNotes(t *testing.T) {
 	if err := r.writeNotes(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if notes := read(t, r.out, "RELEASE_NOTES.md"); !strings.Contains(notes, "* New: a thing.") || strings.Contains(notes, "the newest") {
+	if notes := read(t, r.out, "RELEASE_NOTES.md"); !strings.Contains(notes, "* New: a [thing]") || strings.Contains(notes, "the newest") {
 		t.Errorf("the notes of the first release:\n%s\nwant the changelog and no commits", notes)
 	}
 	if got := section(string(mustRead(t, filepath.Join(root, "CHANGELOG.md"))), "v1.0.0"); got != "* Old." {

@@ -36,10 +36,12 @@ type Result struct {
 // Stage is when a check is of interest.
 type Stage uint8
 
-// Before is before the switch, when another proxy may still run; After is when this one should serve.
+// Before is before the switch, when another proxy may still run; After is when this one should serve. During is all the while it does: these
+// checks are made by the proxy itself (--dataplane-canary).
 const (
 	Before Stage = 1 << iota
 	After
+	During
 )
 
 // Node is what the configuration says about the proxy of this node.
@@ -118,21 +120,6 @@ func configured(_ context.Context, c *Checker) []Result {
 	return ok(c.ConfigFile + " is valid")
 }
 
-// Wait runs the checks until none fails, or until ctx ends. It returns the last results.
-func Wait(ctx context.Context, pause time.Duration, run func() []Result) []Result {
-	for {
-		results := run()
-		if Worst(results) != Fail {
-			return results
-		}
-		select {
-		case <-ctx.Done():
-			return results
-		case <-time.After(pause):
-		}
-	}
-}
-
 // Worst returns the worst status of results; OK if there are none.
 func Worst(results []Result) Status {
 	worst := OK
@@ -149,15 +136,15 @@ func rows() []row {
 	return []row{
 		{"config", "file", Before | After, configured},
 		{"kernel", "rules", Before, rules},
-		{"kernel", "conntrack", Before | After, conntrack},
+		{"kernel", "conntrack", Before | After | During, conntrack},
 		{"tools", "versions", Before, tools},
 		{"tools", "variants", Before | After, variants},
-		{"settings", "forwarding", Before | After, forwarding},
+		{"settings", "forwarding", Before | After | During, forwarding},
 		{"settings", "rp_filter", Before | After, reversePath},
 		{"settings", "route_localnet", Before | After, localnet},
 		{"settings", "writable", Before, writable},
-		{"firewall", "forward", Before | After, forward},
-		{"firewall", "input", Before | After, input},
+		{"firewall", "forward", Before | After | During, forward},
+		{"firewall", "input", Before | After | During, input},
 		{"proxies", "lock", Before | After, lock},
 		{"proxies", "modes", Before | After, modes},
 		{"proxies", "processes", Before | After, processes},

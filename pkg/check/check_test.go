@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -305,27 +303,4 @@ func TestSkipAndWorst(t *testing.T) {
 			t.Errorf("without %v: %s, want %s", test.skip, got, test.want)
 		}
 	}
-}
-
-// TestWait waits until nothing fails, or until the time is over.
-func TestWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		runs := 0
-		run := func() []Result {
-			if runs++; runs < 4 {
-				return []Result{{Status: Fail}}
-			}
-			return []Result{{Status: Warn}}
-		}
-		began := time.Now()
-		if got := Worst(Wait(t.Context(), time.Second, run)); got != Warn || time.Since(began) != 3*time.Second {
-			t.Errorf("%s after %s", got, time.Since(began))
-		}
-		runs = -10
-		ctx, cancel := context.WithTimeout(t.Context(), 2500*time.Millisecond)
-		defer cancel()
-		if got := Worst(Wait(ctx, time.Second, run)); got != Fail || runs != -7 {
-			t.Errorf("%s after %d runs", got, runs+10)
-		}
-	})
 }

@@ -35,12 +35,13 @@ func unhealthy(body string) string {
 			Healthy bool
 			Error   string
 		}
+		Broken     []string
 		WaitingFor any // a list; the name of another process while this one waits for the lock
 	}
 	if json.Unmarshal([]byte(body), &answer) != nil {
 		return firstLine(body)
 	}
-	var why []string
+	why := answer.Broken
 	switch waiting := answer.WaitingFor.(type) {
 	case string:
 		why = append(why, "it waits: "+waiting)
@@ -123,6 +124,10 @@ func inputs(ctx context.Context, c *Checker) []Result {
 	}
 	var found []Result
 	for _, problem := range info.Problems {
+		if problem.Reason == v1alpha1.ReasonDataplane {
+			found = append(found, fail(problem.Message, "Correct what the message says; kube-proxy trace shows what becomes of other packets.")...)
+			continue
+		}
 		found = append(found, warn(problem.Reason+": "+problem.Message, "Correct the setting or the file that the message names.")...)
 	}
 	if len(found) == 0 {

@@ -155,7 +155,7 @@ says so, and the node's own clients are reset at their next packet.
 
 The entries of SCTP associations to an endpoint that is gone are deleted too, also if it went while the proxy did not run, so that a client
 that begins anew from the same port (INIT) reaches another endpoint: without the gate its packets go to the gone one for as long as it sends
-any. If the pod runs on, a working association ends, and nothing tells its client. An association with several addresses (multi-homing) uses
+any. If the pod runs on, a working association ends, and its client does not learn it. An association with several addresses (multi-homing) uses
 only the path through the Service's address: the kernel does not translate the addresses inside INIT, and packets to or from others meet no entry.`
 
 // specs returns the specs of the rows that have any.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,32 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
+	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
-
-// Progress shows on a terminal how much has been read.
-type Progress struct {
-	// Out is the terminal; nil shows nothing.
-	Out io.Writer
-}
-
-// show overwrites what was shown before.
-func (p *Progress) show(what string, done int, remaining *int64) {
-	if p.Out == nil {
-		return
-	}
-	total := ""
-	if remaining != nil {
-		total = fmt.Sprintf(" of %d", int64(done)+*remaining)
-	}
-	fmt.Fprintf(p.Out, "\r\x1b[KRead %d%s %s", done, total, what)
-}
-
-// clear removes what was shown.
-func (p *Progress) clear() {
-	if p.Out != nil {
-		fmt.Fprint(p.Out, "\r\x1b[K")
-	}
-}
 
 // kind is a kind of objects that is listed.
 type kind struct {
@@ -87,9 +62,9 @@ func Connect(config *rest.Config) (apiclient.Clients, error) {
 }
 
 // Cluster analyzes the Nodes and Services of a cluster and, if they are needed, its EndpointSlices and ServiceCIDRs. It
-// reads a page at a time.
-func Cluster(ctx context.Context, clients apiclient.Clients, analyzer *Analyzer, shown *Progress) error {
-	defer shown.clear()
+// reads a page at a time, and shows how much it has read.
+func Cluster(ctx context.Context, clients apiclient.Clients, analyzer *Analyzer, progress *terminal.Progress) error {
+	defer progress.Clear()
 	for _, kind := range analyzer.kinds() {
 		done := 0
 		for more := (metav1.ListOptions{Limit: kind.limit}); ; {
@@ -106,7 +81,11 @@ func Cluster(ctx context.Context, clients apiclient.Clients, analyzer *Analyzer,
 				return nil
 			})
 			done += meta.LenList(page)
-			shown.show(kind.what, done, page.GetRemainingItemCount())
+			total := ""
+			if left := page.GetRemainingItemCount(); left != nil {
+				total = fmt.Sprintf(" of %d", int64(done)+*left)
+			}
+			progress.Show("Read %d%s %s", done, total, kind.what)
 			if more.Continue = page.GetContinue(); more.Continue == "" {
 				break
 			}

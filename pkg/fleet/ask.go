@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
-	"github.com/seed-11a05479/kube-proxy/pkg/apiclient/forward"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 )
@@ -189,7 +188,7 @@ func (f *Fleet) each(n int, do func(i int)) {
 // connection reaches the proxy in a pod.
 type connection struct {
 	*inspect.Client
-	pod *forward.Pod
+	pod *apiclient.Pod
 }
 
 func (f *Fleet) connect(t target) (*connection, error) {
@@ -197,7 +196,7 @@ func (f *Fleet) connect(t target) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	pod, err := forward.ToPod(f.config, f.options.Namespace, t.pod)
+	pod, err := apiclient.ToPod(f.config, f.options.Namespace, t.pod)
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +209,7 @@ func (f *Fleet) Through(ctx context.Context, client *inspect.Client) (*inspect.C
 	if err != nil {
 		return nil, err
 	}
-	pod, err := forward.ToPod(f.config, f.options.Namespace, t.pod)
+	pod, err := apiclient.ToPod(f.config, f.options.Namespace, t.pod)
 	if err != nil {
 		return nil, err
 	}

@@ -145,7 +145,7 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// TestMany asks 500 nodes, of which ten do not answer. The number of nodes asked at a time is bounded, and those ten hold up nobody.
+// TestMany asks 500 nodes, of which ten do not answer. The number of nodes asked at a time is bounded, and those ten delay no other.
 func TestMany(t *testing.T) {
 	s := &apiServer{t: t, pods: map[string]*pod{}}
 	shared := ours(t, web("10.244.1.2"))
@@ -187,7 +187,7 @@ func TestTag(t *testing.T) {
 	}
 }
 
-// TestLasting tells what changes at the moment from what stays different.
+// TestLasting distinguishes what changes at the moment from what stays different.
 func TestLasting(t *testing.T) {
 	same, moved := map[string]string{"a/a": "1", "a/b": "2"}, map[string]string{"a/a": "1", "a/b": "3"}
 	for _, test := range []struct {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/pkg/status"
@@ -28,9 +29,6 @@ var (
 func slicesKind() apiclient.Kinds {
 	return apiclient.Kinds{Version: discoveryv1.SchemeGroupVersion, Objects: []runtime.Object{&discoveryv1.EndpointSliceList{}}}
 }
-
-// waitPause is the time between two rounds.
-const waitPause = time.Second
 
 // Waited is the result of Wait.
 type Waited struct {
@@ -54,44 +52,19 @@ type Behind struct {
 }
 
 // Wait returns when the proxy of every node has programmed a Service as the API server has it now, with all endpoints. After timeout, or when
-// ctx ends, it returns the state of the last whole round; a timeout of 0 asks once. Only the first round must not fail: the API server may
-// restart meanwhile. An error means that nothing is known. It needs the rights get services and list endpointslices.
+// ctx ends, it returns the state of the last whole round; a timeout of 0 asks once. An error means that nothing is known. It needs the rights
+// get services and list endpointslices.
 func (f *Fleet) Wait(ctx context.Context, namespace, name string, timeout time.Duration) (*Waited, error) {
-	if timeout == 0 {
-		return f.round(ctx, namespace, name)
+	last, err := inspect.Wait[*Waited]{
+		Ask:     func(ctx context.Context) (*Waited, error) { return f.round(ctx, namespace, name) },
+		Done:    func(w *Waited) bool { return len(w.Behind) == 0 },
+		Timeout: timeout,
+	}.Run(ctx)
+	if last != nil && err != nil {
+		last.Notes = append(last.Notes, fmt.Sprintf("this is what was known before a question failed: %v", err))
+		err = nil
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("nothing is known after %s", timeout))
-	defer cancel()
-	var last *Waited
-	var failed error // of the round after last
-	for {
-		round, err := f.round(ctx, namespace, name)
-		switch {
-		case err == nil && (len(round.Behind) == 0 || ctx.Err() != nil && last == nil):
-			return round, nil
-		case err != nil && last == nil:
-			return nil, errors.Join(err, context.Cause(ctx))
-		case ctx.Err() != nil: // the last round is not whole
-			return last.after(failed), nil
-		case err == nil:
-			last, failed = round, nil
-		default:
-			failed = err
-		}
-		select {
-		case <-time.After(waitPause):
-		case <-ctx.Done():
-			return last.after(failed), nil
-		}
-	}
-}
-
-// after notes why no round succeeded after this one, if that is so.
-func (w *Waited) after(failed error) *Waited {
-	if failed != nil {
-		w.Notes = append(w.Notes, fmt.Sprintf("this is what was known before a question failed: %v", failed))
-	}
-	return w
+	return last, err
 }
 
 // round asks all nodes once.

@@ -25,6 +25,9 @@ const DefaultServer = "127.0.0.1:10249"
 // DefaultTimeout bounds one request: a list of 45,000 Services takes about a second.
 const DefaultTimeout = 5 * time.Second
 
+// TurnTimeout bounds a request for which the proxy may wait 15 seconds until it is its turn.
+const TurnTimeout = 20 * time.Second
+
 // maxAnswer is how much of an answer is read: a list of 45,000 Services is some 30 MB, and all rules are not much more.
 const maxAnswer = 256 << 20
 
@@ -49,7 +52,7 @@ func NewClient(server string, timeout time.Duration) (*Client, error) {
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "http" || u.Host == "" || u.Port() == "" || u.Path != "" && u.Path != "/" {
-		return nil, fmt.Errorf("%q is no address of a proxy: write HOST:PORT, as in %s", server, DefaultServer)
+		return nil, fmt.Errorf("%q is not an address of a proxy: write HOST:PORT, as in %s", server, DefaultServer)
 	}
 	// No proxy of the environment: the server is on this machine.
 	return &Client{server: "http://" + u.Host, at: "http://" + u.Host, http: &http.Client{Timeout: timeout, Transport: &http.Transport{}}, limit: maxAnswer}, nil

@@ -12,15 +12,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
-const (
-	// drainInterval is the least time between two counts; it is at least drainRest times as long as a count took, which bounds what a
-	// large conntrack table costs.
-	drainInterval = time.Second
-	drainRest     = 4
-)
-
-// clearLine moves the cursor of a terminal to the begin of its line and clears it.
-const clearLine = "\r\x1b[K"
+// drainRest makes large conntrack tables be counted less often.
+const drainRest = 4
 
 // Drain waits until no selected connection is open.
 type Drain struct {
@@ -28,51 +21,32 @@ type Drain struct {
 	Count func(ctx context.Context) (*v1alpha1.OpenConnections, error)
 	// Timeout bounds the wait; 0 counts once.
 	Timeout time.Duration
-	// Out gets the progress: one line that changes if it is a Terminal, else a line for each change.
+	// Progress shows the last count. If it has no terminal, Out gets a line for each change.
+	Progress terminal.Progress
 	Out      io.Writer
-	Terminal bool
 }
 
-// Run waits, and returns the last count, or its error. Only the first count must not fail: the proxy may restart meanwhile.
+// Run waits, and returns the last count, and the error of a later one that failed.
 func (d Drain) Run(ctx context.Context) (*v1alpha1.OpenConnections, error) {
-	began, shown := time.Now(), ""
-	for first := true; ; first = false {
-		asked := time.Now()
-		open, err := d.Count(ctx)
-		var text string
-		switch {
-		case err != nil && first:
-			return nil, err
-		case err != nil:
-			text = err.Error()
-		default:
-			text = drainText(open)
-		}
-		left := d.Timeout - time.Since(began)
-		if err == nil && open.Connections == 0 || left <= 0 || ctx.Err() != nil {
-			if shown != "" && d.Terminal {
-				_, _ = fmt.Fprint(d.Out, clearLine)
+	shown := ""
+	defer d.Progress.Clear()
+	return Wait[*v1alpha1.OpenConnections]{
+		Ask: d.Count, Done: func(open *v1alpha1.OpenConnections) bool { return open.Connections == 0 }, Timeout: d.Timeout, Rest: drainRest,
+		Show: func(open *v1alpha1.OpenConnections, err error, after time.Duration) {
+			after = after.Round(time.Second)
+			var text string
+			if err != nil {
+				text = err.Error()
+			} else {
+				text = drainText(open)
 			}
-			return open, err
-		}
-		d.progress(text, shown, time.Since(began))
-		shown = text
-		select {
-		case <-ctx.Done():
-		case <-time.After(min(left, max(drainInterval, drainRest*time.Since(asked)))):
-		}
-	}
-}
-
-// progress shows a text. A failure to do so does not end the wait.
-func (d Drain) progress(text, shown string, after time.Duration) {
-	text = terminal.Printable(text)
-	switch after = after.Round(time.Second); {
-	case d.Terminal:
-		_, _ = fmt.Fprintf(d.Out, "%s%s, %s of %s", clearLine, text, after, d.Timeout)
-	case text != shown:
-		_, _ = fmt.Fprintf(d.Out, "%s: %s\n", after, text)
-	}
+			d.Progress.Show("%s, %s of %s", text, after, d.Timeout)
+			if d.Progress.Out == nil && text != shown {
+				fmt.Fprintf(d.Out, "%s: %s\n", after, terminal.Printable(text))
+				shown = text
+			}
+		},
+	}.Run(ctx)
 }
 
 // drainText sums up the connections.

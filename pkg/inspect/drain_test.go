@@ -13,6 +13,7 @@ import (
 
 // TestDrain waits until no connection is open, for the timeout, and while the proxy does not answer.
 func TestDrain(t *testing.T) {
+	const wiped = "\r\x1b[K"
 	restarts := errors.New("no kube-proxy answers")
 	counts := func(numbers ...int) (all []*v1alpha1.OpenConnections) {
 		for _, n := range numbers {
@@ -38,8 +39,8 @@ func TestDrain(t *testing.T) {
 	}{
 		{"nothing is open", counts(0), time.Minute, false, 0, 0, ""},
 		{"it drains", counts(3, 3, 1, 0), time.Minute, false, 0, 3 * time.Second, "0s: 3 open connections to 1 endpoint\n2s: 1 open connection to 1 endpoint\n"},
-		{"on a terminal", counts(2, 2, 0), time.Minute, true, 0, 2 * time.Second, clearLine + "2 open connections to 1 endpoint, 0s of 1m0s" +
-			clearLine + "2 open connections to 1 endpoint, 1s of 1m0s" + clearLine},
+		{"on a terminal", counts(2, 2, 0), time.Minute, true, 0, 2 * time.Second, wiped + "2 open connections to 1 endpoint, 0s of 1m0s" +
+			wiped + "2 open connections to 1 endpoint, 1s of 1m0s" + wiped},
 		{"it does not", counts(5), 2500 * time.Millisecond, false, 5, 2500 * time.Millisecond, "0s: 5 open connections to 1 endpoint\n"},
 		{"it is counted once", counts(5), 0, false, 5, 0, ""},
 		{"the proxy restarts", []*v1alpha1.OpenConnections{failing[0], nil, {}}, time.Minute, false, 0, 2 * time.Second,
@@ -51,14 +52,18 @@ func TestDrain(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var out strings.Builder
 				turn, began := 0, time.Now()
-				open, err := Drain{Timeout: test.timeout, Out: &out, Terminal: test.terminal, Count: func(context.Context) (*v1alpha1.OpenConnections, error) {
+				drain := Drain{Timeout: test.timeout, Out: &out, Count: func(context.Context) (*v1alpha1.OpenConnections, error) {
 					count := test.counts[min(turn, len(test.counts)-1)]
 					turn++
 					if count == nil {
 						return nil, restarts
 					}
 					return count, nil
-				}}.Run(t.Context())
+				}}
+				if test.terminal {
+					drain.Progress.Out = &out
+				}
+				open, err := drain.Run(t.Context())
 				if (err != nil) != (test.left < 0) || err == nil && open.Connections != test.left || time.Since(began) != test.took || out.String() != test.want {
 					t.Errorf("got %+v, %v after %s, showing %q; want %d after %s, showing %q", open, err, time.Since(began), out.String(), test.left, test.took, test.want)
 				}

@@ -53,7 +53,7 @@ func (s *State) Open(ctx context.Context, f OpenFilter) (*v1alpha1.OpenConnectio
 		NodeDraining: s.Snapshot.Node.Draining}
 	err := s.Tracked(ctx, func(protocol cluster.Protocol, destination, endpoint netip.AddrPort) {
 		route := s.Plan.RouteTo(destination, protocol)
-		if route == nil || f.Endpoint.IsValid() && f.Endpoint != endpoint.Addr() || f.Service != (cluster.ServiceName{}) && f.Service != route.Service {
+		if route == nil || route.IsCanary() || f.Endpoint.IsValid() && f.Endpoint != endpoint.Addr() || f.Service != (cluster.ServiceName{}) && f.Service != route.Service {
 			return
 		}
 		out.Connections++

@@ -162,7 +162,7 @@ func plain(text string) string {
 }
 
 func noDestination(text string) error {
-	return badQuestion("%q is no destination: write IP:PORT, [IPv6]:PORT, NAMESPACE/NAME[:PORT] or NAME.NAMESPACE.svc[:PORT], each with /udp or /sctp unless it is TCP", text)
+	return badQuestion("%q is not a destination: write IP:PORT, [IPv6]:PORT, NAMESPACE/NAME[:PORT] or NAME.NAMESPACE.svc[:PORT], each with /udp or /sctp unless it is TCP", text)
 }
 
 // check rejects addresses that no packet has.
@@ -190,7 +190,7 @@ func parseProtocol(text string) (cluster.Protocol, error) {
 	case "SCTP":
 		return cluster.SCTP, nil
 	default:
-		return 0, badQuestion("%q is no protocol; there are tcp, udp and sctp", text)
+		return 0, badQuestion("%q is not a protocol; there are tcp, udp and sctp", text)
 	}
 }
 
@@ -298,7 +298,7 @@ func (s *State) source(q Question, packet *plan.Packet) (note string, err error)
 		return fmt.Sprintf("%s stands for a client outside of the cluster", packet.Source), nil
 	}
 	if packet.Source, err = netip.ParseAddr(q.From); err != nil {
-		return "", badQuestion("%q is no source: give node, external, an IP address, or a pod as NAMESPACE/POD", q.From)
+		return "", badQuestion("%q is not a source: give node, external, an IP address, or a pod as NAMESPACE/POD", q.From)
 	}
 	if packet.Source.Is4In6() {
 		return "", badQuestion("%s is an IPv4-mapped IPv6 address: ask for %s", q.From, packet.Source.Unmap())

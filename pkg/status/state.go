@@ -86,7 +86,7 @@ func (s *State) Describe() *v1alpha1.Info {
 			info.Observed[reason]++
 		}
 	}
-	info.Services, info.Frontends, info.Contested = s.Plan.Services.Len(), s.Plan.Frontends.Len(), s.Plan.Contested.Len()
+	info.Services, info.Frontends, info.Contested = s.Plan.Services.Len(), s.Plan.Frontends.Len()-len(s.Plan.Canary), s.Plan.Contested.Len()
 	return &info
 }
 

@@ -1,8 +1,9 @@
-// Package terminal prepares texts for a terminal.
+// Package terminal prepares texts for a terminal, and shows progress on it.
 package terminal
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -49,4 +50,30 @@ func Count(n int, noun string) string {
 		return "1 " + noun
 	}
 	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// clearLine moves the cursor of a terminal to the begin of its line and clears it.
+const clearLine = "\r\x1b[K"
+
+// Progress is a line on a terminal that changes while a command works. The zero value shows nothing. A failure to show it is no error.
+type Progress struct {
+	// Out is the terminal.
+	Out   io.Writer
+	shown bool
+}
+
+// Show replaces the line.
+func (p *Progress) Show(format string, args ...any) {
+	if p.Out != nil {
+		p.shown = true
+		fmt.Fprint(p.Out, clearLine, Printable(fmt.Sprintf(format, args...)))
+	}
+}
+
+// Clear removes the line.
+func (p *Progress) Clear() {
+	if p.shown {
+		p.shown = false
+		fmt.Fprint(p.Out, clearLine)
+	}
 }

@@ -1,6 +1,9 @@
 package terminal
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestWrap(t *testing.T) {
 	for _, test := range []struct {
@@ -40,5 +43,20 @@ func TestCount(t *testing.T) {
 		if got := Count(n, "Node"); got != want {
 			t.Errorf("%d: got %q, want %q", n, got, want)
 		}
+	}
+}
+
+// TestProgress checks that a terminal shows one line and is left clean, and that nothing else is written to.
+func TestProgress(t *testing.T) {
+	var out strings.Builder
+	for _, p := range []*Progress{{}, {Out: &out}} {
+		p.Clear()
+		p.Show("Read %d of %s", 10, "\x1b")
+		p.Show("Read all")
+		p.Clear()
+		p.Clear()
+	}
+	if want := "\r\x1b[KRead 10 of ?\r\x1b[KRead all\r\x1b[K"; out.String() != want {
+		t.Errorf("got %q, want %q", out.String(), want)
 	}
 }

@@ -36,7 +36,7 @@ var rows = []row{
 	{"pkg/userfile", nil},
 
 	// Clients of an API server.
-	{"pkg/apiclient/...", []string{"pkg/apiclient"}},
+	{"pkg/apiclient", nil},
 
 	// When to log a condition that lasts: everything that runs for long may use it.
 	{"pkg/logonce", nil},
@@ -71,6 +71,7 @@ var rows = []row{
 
 	// The observers: they import the types that the loop passes to them, and at most their own door.
 	{"pkg/proxy/health/...", observed},
+	{"pkg/proxy/canary/...", observed},
 	{"pkg/proxy/conntrack/...", append([]string{"pkg/kernel/conntrack/..."}, observed...)},
 	{"pkg/proxy/localhost/...", observed},
 	{"pkg/proxy/metrics/...", observed},
@@ -94,7 +95,7 @@ var rows = []row{
 	{"pkg/inspect/...", []string{"pkg/apiclient", "pkg/apis/status/...", "pkg/status", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source", "pkg/terminal"}},
 
 	// The proxies of all nodes, asked through the API server.
-	{"pkg/fleet", []string{"pkg/apiclient/...", "pkg/apis/status/...", "pkg/inspect", "pkg/status", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/terminal"}},
+	{"pkg/fleet", []string{"pkg/apiclient", "pkg/apis/status/...", "pkg/inspect", "pkg/status", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/terminal"}},
 
 	// How texts are shown on a terminal.
 	{"pkg/terminal", nil},

@@ -330,6 +330,10 @@ func parseOptions(text string) (options *plan.Options, addresses []netip.Addr, e
 			o.ServeExternalIPs, err = strconv.ParseBool(value)
 		case "resetGoneEndpoints":
 			o.ResetGoneEndpoints, err = strconv.ParseBool(value)
+		case "canary":
+			var listener netip.AddrPort
+			listener, err = netip.ParseAddrPort(value)
+			o.Canary = append(o.Canary, listener)
 		case "loopbackNodePorts":
 			o.NodePorts.Loopback, err = strconv.ParseBool(value)
 		case "localhost": // the families whose TCP node ports are forwarded there; everything else is rejected

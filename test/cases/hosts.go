@@ -77,7 +77,7 @@ func (c *Case) Explain(p *plan.Plan, question Packet) Packet {
 	}
 	if path.Route.Affinity != nil || path.Pool.By() == cluster.SourceHash {
 		answer.Choice = OneOf
-		if question.Choice == TheSame { // the plan cannot tell; only the kernel tests check this
+		if question.Choice == TheSame { // not in the plan; only the kernel tests check this
 			answer.Choice = TheSame
 		}
 	}

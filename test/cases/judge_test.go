@@ -50,7 +50,7 @@ func newCourt(t *testing.T) *court {
 }
 
 // TestOneJudge checks for all cases and random clusters, with and without what only a running proxy observes, that "service list", the
-// metric and the status page tell of the same problems.
+// metric and the status page have the same problems.
 func TestOneJudge(t *testing.T) {
 	c := newCourt(t)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -70,7 +70,7 @@ func TestOneJudge(t *testing.T) {
 	}
 }
 
-// hear compares what is told of a plan, in which some problems are observed.
+// hear compares the reasons that are reported for a plan, in which some problems are observed.
 func (c *court) hear(name string, p *plan.Plan, random *rand.Rand) {
 	c.t.Helper()
 	at := time.Unix(1_000_000, 0)

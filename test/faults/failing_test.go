@@ -193,7 +193,7 @@ func (f *failing) tables(of ipt.Tables) ipt.Tables {
 func (t *tables) Write(ctx context.Context, transaction *ipt.Transaction) error {
 	if err := t.fails(ctx); err != nil {
 		if err == unix.EEXIST || err == unix.ENOENT || err == unix.EAGAIN { //nolint:errorlint // it is one of kinds
-			return &ipt.RestoreError{Family: t.Family(), Output: err.Error()} // the program cannot tell its input from the kernel
+			return &ipt.RestoreError{Family: t.Family(), Output: err.Error()} // the program cannot distinguish its input from the kernel
 		}
 		return err
 	}

@@ -45,7 +45,7 @@ func (w *world) up(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := w.copyDocumented(); err != nil {
+	if err := errors.Join(w.copyDocumented(), w.linkOurs()); err != nil {
 		return err
 	}
 	for i, n := range w.nodes {
@@ -119,7 +119,7 @@ func (n *node) install(ctx context.Context, first bool, refs map[string]string) 
 	return err
 }
 
-// route tells each node where the other's pods are.
+// route adds routes to the other node's pods.
 func (w *world) route(ctx context.Context) error {
 	for i, n := range w.nodes {
 		var ranges string

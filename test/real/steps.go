@@ -38,6 +38,13 @@ func (w *world) steps(only string) ([]step, error) {
 	affinity := `{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"kube-proxy/canary","operator":"NotIn","values":["true"]}]}]}}}`
 	const patch = "kubectl -n kube-system patch daemonset kube-proxy --type=json -p '"
 	all := []step{
+		{name: "before", commands: []string{
+			"kubectl -n kube-system get configmap kube-proxy -o jsonpath='{.data.config\\.conf}' > config.conf",
+			"kube-proxy config validate config.conf",
+			"kube-proxy audit",
+			"kubectl -n kube-system get daemonset kube-proxy -o yaml > before.yaml",
+			"kube-proxy check --pre --config config.conf",
+		}},
 		{name: "kubeadm", ours: true, commands: []string{setImage + "registry.example/kube-proxy:v0.2.0", rollout}},
 		{name: "kubeadm, back", commands: []string{setImage + "registry.k8s.io/kube-proxy:v1.37.2"}},
 		{name: "canary on a node", commands: []string{
@@ -48,6 +55,9 @@ func (w *world) steps(only string) ([]step, error) {
 			"kubectl label node node1 kube-proxy/canary=true",
 			"kubectl -n kube-system wait --for=jsonpath='{.status.numberAvailable}'=1 daemonset/kube-proxy-canary --timeout=5m",
 			"kubectl -n kube-system get pods -l k8s-app=kube-proxy --field-selector spec.nodeName=node1 | grep 'canary.*1/1'",
+		}},
+		{name: "canary, fleet", run: func(ctx context.Context) error {
+			return w.askAll(ctx, os.Getenv("KUBECONFIG"), question{"kube-proxy fleet", 1, "2 nodes: 1 OK, 1 Foreign."})
 		}},
 		{name: "canary, end of the trial", commands: []string{
 			"kubectl -n kube-system get configmap kube-proxy-canary -o yaml | sed 's/mode: nftables/mode: iptables/' | kubectl replace -f -",
@@ -66,8 +76,11 @@ func (w *world) steps(only string) ([]step, error) {
 			"kubectl -n kube-system exec $pod -- kube-proxy service list -A | grep web",
 			"kubectl -n kube-system exec $pod -- kube-proxy check --config /var/lib/kube-proxy/config.conf --wait 1m",
 		}},
+		{name: "commands, more", run: w.commands},
 		{name: "port-forward", run: w.portForward},
-		{name: "drain and reboot", run: w.reboot},
+		{name: "fleet", run: w.fleet},
+		{name: "drain and reboot", run: func(ctx context.Context) error { return w.reboot(ctx, func() error { return nil }) }},
+		{name: "startup taint", run: w.startupTaint},
 		{name: "specs, nftables mode", run: func(ctx context.Context) error { return w.specs(ctx, "nftables") }},
 		{name: "specs, iptables mode", run: func(ctx context.Context) error { return w.specs(ctx, "iptables") }},
 		{name: "manifests, back to iptables mode", ours: true, commands: []string{"kubectl apply -k build/manifests/overlays/iptables"}},
@@ -76,6 +89,7 @@ func (w *world) steps(only string) ([]step, error) {
 			"kubectl -n kube-system delete daemonset/kube-proxy configmap/kube-proxy serviceaccount/kube-proxy",
 			"helm install kube-proxy build/charts/kube-proxy -n kube-system --set apiServer=https://10.0.0.1:6443 --set config.detectLocal.clusterCIDRs={10.244.0.0/16}",
 		}},
+		{name: "chart, startup taint", run: w.chartsTaint},
 		{name: "chart, back", commands: []string{saveConfig, "helm uninstall kube-proxy -n kube-system", kubeadmsOwn}},
 	}
 	if err := w.compareWithPages(all); err != nil {
@@ -115,7 +129,7 @@ func (s step) do(ctx context.Context, w *world) error {
 	}
 	names := strings.NewReplacer("registry.example/kube-proxy:v0.2.0", ourImage, "10.0.0.1:6443", w.nodes[0].ipv4+":6443",
 		"{10.244.0.0/16}", "{10.244.0.0/16,fd00:10:244::/56}")
-	script := "cd " + w.path("docs") + "\npod=daemonset/kube-proxy\n" + names.Replace(strings.Join(s.commands, "\n")) + "\n" + rollout + " --timeout=4m"
+	script := "cd " + w.path("docs") + "\nPATH=" + w.path("ours") + ":$PATH\npod=daemonset/kube-proxy\n" + names.Replace(strings.Join(s.commands, "\n")) + "\n" + rollout + " --timeout=4m"
 	return w.under(ctx, nil, func() error {
 		if _, err := output(w.nodes[0].command(ctx, "sh", "-exc", script)); err != nil {
 			return err
@@ -127,6 +141,16 @@ func (s step) do(ctx context.Context, w *world) error {
 		}
 		return nil
 	})
+}
+
+// commands asks what an operator asked when no command answered.
+func (w *world) commands(ctx context.Context) error {
+	return w.askAll(ctx, os.Getenv("KUBECONFIG"),
+		question{"! kubectl get events -A --field-selector reportingComponent=kube-proxy | grep FailedToStart", 0, ""},
+		question{"kubectl kustomize build/manifests/overlays/nftables | kube-proxy config validate -", 0, ""},
+		question{"pod=$(kubectl get pods -l app=web -o name | head -n 1) && " +
+			"kubectl -n kube-system exec daemonset/kube-proxy -- kube-proxy explain default/web --from default/${pod#pod/}", 0, "10.96.0.100:80/TCP"},
+	)
 }
 
 // portForward opens the status page as docs/status-page.md says.
@@ -154,13 +178,16 @@ func (w *world) portForward(ctx context.Context) error {
 	})
 }
 
-// reboot drains the second node, ends all that runs on it at once, and starts it again.
-func (w *world) reboot(ctx context.Context) error {
+// reboot drains the second node, ends all that runs on it at once, and starts it again, after a change to it while it is down.
+func (w *world) reboot(ctx context.Context, change func() error) error {
 	n := w.nodes[1]
 	err := w.under(ctx, n, func() error {
 		_, err := w.kubectl(ctx, "drain", n.name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=4m")
 		if err == nil {
 			err = n.crash(ctx)
+		}
+		if err == nil {
+			err = change()
 		}
 		if err == nil {
 			err = n.boot(ctx)
@@ -173,7 +200,13 @@ func (w *world) reboot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, args := range []string{"uncordon " + n.name, "rollout restart deployment/web", "rollout status deployment/web --timeout=4m"} {
+	if _, err := w.kubectl(ctx, "uncordon", n.name); err != nil {
+		return err
+	}
+	if err := w.untainted(ctx, n); err != nil {
+		return err
+	}
+	for _, args := range []string{"rollout restart deployment/web", "rollout status deployment/web --timeout=4m", "rollout status daemonset/client --timeout=4m"} {
 		if _, err := w.kubectl(ctx, strings.Fields(args)...); err != nil {
 			return err
 		}

@@ -35,7 +35,7 @@ type ending struct {
 	lossless func(kind) bool
 }
 
-// endings are the ways. A client of UDP is not told that the pod stops: what it sends until the pod is reported as not serving is lost, unless
+// endings are the ways. A client of UDP does not learn that the pod stops: what it sends until the pod is reported as not serving is lost, unless
 // that is reported first. Without any delay also what arrives until the rules are changed is lost: no proxy can win that race always.
 func endings() []ending {
 	return []ending{

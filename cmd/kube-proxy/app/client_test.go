@@ -47,7 +47,7 @@ func TestClient(t *testing.T) {
 	if err != nil || explanation.Verdict != "Pass" {
 		t.Errorf("got %+v, %v", explanation, err)
 	}
-	if _, err := c.Explain(t.Context(), status.Question{To: "nonsense"}); err == nil || !strings.Contains(err.Error(), "is no destination") {
+	if _, err := c.Explain(t.Context(), status.Question{To: "nonsense"}); err == nil || !strings.Contains(err.Error(), "is not a destination") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := c.Ruleset(t.Context(), "ebpf"); err == nil || !strings.Contains(err.Error(), `mode "ebpf" has no rules`) {

@@ -71,6 +71,7 @@ func (o *Options) addRunFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.manifests, "manifests", "", "Serve a `directory` of manifests, not the objects of an API server (standalone mode).")
 	fs.BoolVar(&o.relistGuard, "relist-guard", true, "Hold back a list that would remove more than 90 % of at least 100 endpoints, until the API server repeats it.")
 	fs.Var(&o.startupTaint, "startup-taint", "Remove this `taint`, KEY[=VALUE]:EFFECT, from the Node once its Services are served. It needs the right to patch nodes.")
+	fs.Var(&o.canary, "dataplane-canary", "Try the rules each second: none, report (what is broken: a metric, an Event, the status page), or healthz (/healthz and health check node ports fail, too).")
 	fs.Int32Var(o.flags.OOMScoreAdj, "oom-score-adj", *o.flags.OOMScoreAdj, "oom_score_adj of this process, from -1000 to 1000.")
 	fs.DurationVar(&o.flags.ConfigSyncPeriod.Duration, "config-sync-period", o.flags.ConfigSyncPeriod.Duration, "No effect. Greater than 0.")
 	for _, name := range []string{"boot-id-file", "machine-id-file"} {

@@ -16,6 +16,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/tcpuser"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/canary"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/conntrack"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/health"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/localhost"
@@ -45,9 +46,12 @@ func (p *process) watch(ctx context.Context, in *inputs, measured *metrics.Metri
 }
 
 // checker makes the observer that answers /healthz and /livez.
-func (p *process) checker(watch *node.Watch, measured *metrics.Metrics) *health.Checker {
+func (p *process) checker(watch *node.Watch, measured *metrics.Metrics, broken func() []string) *health.Checker {
+	if p.opts.canary != canary.Healthz {
+		broken = nil
+	}
 	return health.NewChecker(health.Config{
-		Families: p.families.All, SyncPeriod: p.cfg.SyncPeriod.Duration, Waiting: watch.WaitingFor, Clock: clock.RealClock{},
+		Families: p.families.All, SyncPeriod: p.cfg.SyncPeriod.Duration, Waiting: watch.WaitingFor, Broken: broken, Clock: clock.RealClock{},
 		HealthzAnswered: measured.Healthz, LivezAnswered: measured.Livez,
 	})
 }

@@ -17,9 +17,9 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile/watch"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/canary"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver/taint"
 )
@@ -46,6 +46,8 @@ type runFlags struct {
 	relistGuard bool
 	// startupTaint is removed from the Node when its Services are served; the zero value removes none.
 	startupTaint taint.Taint
+	// canary selects whether the rules are tried, and who gets to know.
+	canary canary.Level
 	// connections selects the metrics of connections.
 	connections metrics.ConnectionLevel
 	// counters limits what the rules count.
@@ -62,12 +64,12 @@ type runOptions struct {
 	// check turns errors of the configuration into one that names lines or flags; nil if there are none.
 	check func(field.ErrorList) error
 	// configFile is the configuration file that is followed; nil if the flags are the configuration.
-	configFile *watch.File
+	configFile *configfile.Watch
 }
 
 // NewOptions returns options whose flags have the defaults of v1alpha1, as Kubernetes' flags have them.
 func NewOptions() *Options {
-	return &Options{flags: v1alpha1.NewFlags(), runFlags: runFlags{connections: metrics.NoConnections, counters: autoCounters}}
+	return &Options{flags: v1alpha1.NewFlags(), runFlags: runFlags{canary: canary.None, connections: metrics.NoConnections, counters: autoCounters}}
 }
 
 // DefaultConfig returns the configuration that no flag and no file sets.
@@ -78,7 +80,7 @@ func (o *Options) runOptions(l *Loaded, flags *pflag.FlagSet) runOptions {
 	flags.VisitAll(func(f *pflag.Flag) { run.flags[f.Name] = f.Value.String() })
 	run.flags["feature-gates"] = l.Features.InForce() // a gate may have been set by the file
 	if l.File != nil {
-		run.configFile = watch.New(watch.Config{Path: o.ConfigFile, Differs: func(data []byte) (bool, error) { return o.differs(data, l.Config, flags) }})
+		run.configFile = configfile.NewWatch(o.ConfigFile, func(data []byte) (bool, error) { return o.differs(data, l.Config, flags) })
 	}
 	return run
 }

@@ -25,6 +25,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/tcpuser"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/canary"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/page"
@@ -141,8 +142,10 @@ func (p *process) run(ctx context.Context) (err error) {
 	counter := backend.NewSharedCounter(rules.Counters().Connections)
 	var watch *node.Watch
 	var in *inputs
+	var tries *canary.Canary
+	broken := func() []string { return tries.Problems() }
 	invalid := func() []string { return in.invalid() }
-	shown := p.view(counter, func() []string { return watch.WaitingFor() }, invalid, started)
+	shown := p.view(counter, func() []string { return watch.WaitingFor() }, invalid, broken, started)
 	measured := p.metrics(rules, counter, shown, invalid, started)
 	in, err = openInputs(ctx, p.cfg, p.Name, p.opts, apiserver.Options{OnHeld: func(apiserver.Held) { measured.RelistHeld() }, OnFailure: measured.WatchFailing})
 	if err != nil {
@@ -151,11 +154,14 @@ func (p *process) run(ctx context.Context) (err error) {
 	if err := publishConfig(p.cfg); err != nil {
 		return err
 	}
+	if tries, err = p.canary(in.recorder, measured); err != nil {
+		return err
+	}
 	limits := serve.NewLimits(tuning.Descriptors(), tcpuser.Of, measured.ConnectionClosed)
 	limits.Log(klog.FromContext(ctx))
 	serving := &servers{cfg: p.cfg, opts: p.opts, node: p.Name, recorder: in.recorder, limits: limits, api: view.NewHandler(shown)}
 	watch = p.watch(ctx, in, measured)
-	checker := p.checker(watch, measured)
+	checker := p.checker(watch, measured, broken)
 	turn := takeover.NewTurn(takeover.TurnConfig{
 		Owner: owner(string(p.cfg.EffectiveMode())), Serving: checker.Healthy, Serve: serving.standby(in.complete), Waiting: measured.Waiting,
 		Begin: func(ctx context.Context) { p.begin(ctx, in.recorder) },
@@ -165,6 +171,9 @@ func (p *process) run(ctx context.Context) (err error) {
 	observers := append(p.observers(ctx, in.recorder, checker, measured, limits), p.healthChecks(in.recorder, checker, shown, limits), watch, shown, in.started,
 		p.staleFlows(flows, measured),
 		proxy.NewAfterSync(func(context.Context) { debug.FreeOSMemory() })) // what only a start needs
+	if tries != nil {
+		observers = append(observers, tries)
+	}
 	loop := proxy.New(proxy.Config{
 		Sources: in.sources, Builder: p.Builder, Backend: quarantine.New(rules), Plan: p.Planning, Observers: observers,
 		MinSyncPeriod: p.cfg.MinSyncPeriod.Duration, PartTime: p.cfg.PartTime(), SyncPeriod: p.cfg.SyncPeriod.Duration, CheckPeriod: checkPeriod,

@@ -8,6 +8,7 @@ import (
 	"runtime"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
@@ -28,3 +29,6 @@ func Renderers(*config.KubeProxyConfiguration, backend.CounterLimits) map[string
 
 // ThisMachine returns nothing: only Linux is read.
 func ThisMachine() (manifests.Options, []source.Source) { return manifests.Options{}, nil }
+
+// WhyNotForwarded knows nothing.
+func WhyNotForwarded(*trace.Headers) string { return "" }

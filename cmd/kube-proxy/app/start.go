@@ -9,6 +9,7 @@
 //	backends.go     the table of proxy modes
 //	sources.go      where objects come from, and where Events go
 //	observers.go    health, metrics and everything else that observes syncs
+//	canary.go       the observer that tries the rules, with what it asks of other packages
 //	view.go         the observer that the commands ask in a running proxy
 //	servers.go      the HTTP servers of health, metrics and the other pages
 //	grants.go       capabilities that a container may lack
@@ -34,7 +35,6 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile/watch"
 )
 
 // The exit codes: a failure of any kind, and an invalid command line.
@@ -94,7 +94,7 @@ func RunProxy(cmd *cobra.Command, opts *Options) error {
 	case err == nil:
 		logger.Info("kube-proxy ended")
 		return nil
-	case errors.Is(err, watch.ErrChanged):
+	case errors.Is(err, configfile.ErrChanged):
 		logger.Info("kube-proxy ends on purpose, to be started again", "reason", err.Error())
 	default:
 		logger.Error(err, "kube-proxy failed")

@@ -18,12 +18,14 @@ import (
 )
 
 // view makes the observer that the API serves.
-func (p *process) view(counter backend.ConnectionCounter, waiting, invalidManifests func() []string, started time.Time) *view.Observer {
+func (p *process) view(counter backend.ConnectionCounter, waiting, invalidManifests, broken func() []string, started time.Time) *view.Observer {
 	return view.New(view.Config{
 		Version: version.Get().GitVersion, Mode: string(p.cfg.EffectiveMode()), Started: started, Families: p.families.All, Node: p.Name,
 		Renderers: Renderers(p.cfg, p.opts.counters.limits()),
-		Invalid:   map[string]func() []string{v1alpha1.ReasonInvalidConfiguration: p.opts.configFile.Invalid, v1alpha1.ReasonInvalidManifest: invalidManifests},
-		Waiting:   waiting, Unowned: p.Builder.Unowned, Counter: counter, Tracked: conntrack.Open, Clock: clock.RealClock{},
+		Invalid: map[string]func() []string{
+			v1alpha1.ReasonInvalidConfiguration: p.opts.configFile.Invalid, v1alpha1.ReasonInvalidManifest: invalidManifests, v1alpha1.ReasonDataplane: broken,
+		},
+		Waiting: waiting, Unowned: p.Builder.Unowned, Counter: counter, Tracked: conntrack.Open, Clock: clock.RealClock{},
 	})
 }
 

@@ -237,11 +237,8 @@ func (o *analyzeOptions) read(cmd *cobra.Command, analyzer *findings.Analyzer) (
 	if err != nil {
 		return nil, err
 	}
-	progress := &findings.Progress{}
-	if isTerminal(cmd.ErrOrStderr()) {
-		progress.Out = cmd.ErrOrStderr()
-	}
-	return nil, findings.Cluster(cmd.Context(), clients, analyzer, progress)
+	shown := progress(cmd)
+	return nil, findings.Cluster(cmd.Context(), clients, analyzer, &shown)
 }
 
 // modeChange describes a change from the mode of cfg to another mode. If to is empty there is no change, unless this proxy

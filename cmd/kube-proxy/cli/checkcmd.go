@@ -31,9 +31,6 @@ type checkOptions struct {
 	checkOutput func() error
 }
 
-// waitPause is the time between two rounds of checks with --wait.
-const waitPause = time.Second
-
 func newCheckCommand() *cobra.Command {
 	opts := &checkOptions{}
 	command := &cobra.Command{
@@ -43,8 +40,7 @@ func newCheckCommand() *cobra.Command {
 fail, with what to do. If the configuration file cannot be used, that fails, and the defaults are checked.
 
 Run it as root in the node's network namespace. It changes nothing: --pre tries the rules in a network namespace of its own,
-for which the kernel may load modules, and binds ports for a moment. With --node, Ctrl-C ends only this side: the
-checks in the pod go on to their end, with --wait for as long as that allows.
+for which the kernel may load modules, and binds ports for a moment. With --node, Ctrl-C does not end the checks in the pod.
 
 Exit codes: 0 if nothing failed, 1 if something did, 2 if the command line cannot be used.`,
 		Example: `  kube-proxy check --pre --config /var/lib/kube-proxy/config.conf
@@ -157,21 +153,19 @@ func runCheck(cmd *cobra.Command, opts *checkOptions) error {
 	if checker.Stage = check.After; opts.before {
 		checker.Stage, name = check.Before, "before"
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), opts.wait)
-	defer cancel()
-	results := check.Wait(ctx, waitPause, func() []check.Result { return checker.Run(cmd.Context(), opts.skip...) })
+	results, _ := inspect.Wait[[]check.Result]{ // no question fails, and none is interrupted
+		Ask:     func(context.Context) ([]check.Result, error) { return checker.Run(cmd.Context(), opts.skip...), nil },
+		Done:    func(results []check.Result) bool { return check.Worst(results) != check.Fail },
+		Timeout: opts.wait,
+	}.Run(cmd.Context())
 	worst := check.Worst(results)
-	if opts.output == outputText {
-		err = printChecks(cmd.OutOrStdout(), results)
-	} else {
-		err = printObject(cmd.OutOrStdout(), opts.output, struct {
-			v1alpha1.TypeMeta
-			Stage  string         `json:"stage"`
-			Mode   string         `json:"mode"`
-			Status check.Status   `json:"status"`
-			Checks []check.Result `json:"checks"`
-		}{v1alpha1.Meta("NodeCheck"), name, checker.Node.Mode, worst, results})
-	}
+	err = show(cmd, opts.output, struct {
+		v1alpha1.TypeMeta
+		Stage  string         `json:"stage"`
+		Mode   string         `json:"mode"`
+		Status check.Status   `json:"status"`
+		Checks []check.Result `json:"checks"`
+	}{v1alpha1.Meta("NodeCheck"), name, checker.Node.Mode, worst, results}, func(out io.Writer) error { return printChecks(out, results) })
 	if err == nil && (worst == check.Fail || worst == check.Warn && opts.strict) {
 		return app.ExitCode{Code: app.ExitFailure}
 	}

@@ -25,7 +25,7 @@ const commandsHead = `# Commands
 Generated from the help of the program by "make docs"; do not edit.
 
 Without a command, kube-proxy is the proxy. No other command changes Services, rules or settings of the node. Most ask the proxy that runs on
-the node ([API](api.md)); analyze, audit, config and fleet work on any machine, also on macOS and Windows. All have --help and --version.
+the node ([API](api.md)); analyze, audit, config and fleet work on any machine, also on macOS and Windows.
 
 Shells complete commands, flags, Services and namespaces after ` + "`source <(kube-proxy completion bash)`" + ` (or zsh, fish, powershell). As
 a plugin (` + "`ln -s $(which kube-proxy) ~/bin/kubectl-kube_proxy`" + `), ` + "`kubectl kube-proxy analyze`" + ` is ` + "`kube-proxy analyze`" + `.
@@ -38,21 +38,24 @@ func TestDocsCommands(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(commandsHead)
 	commands := slices.DeleteFunc(visible(newCommand()), func(c *cobra.Command) bool { return c.Long == "" && c.HasSubCommands() }) // groups
-	var texts []string
+	var links, texts []string
 	var shared sharedLines
+	said := map[string]string{} // paragraphs, with the first command that has them
 	for _, command := range commands {
 		name := command.CommandPath()
-		fmt.Fprintf(&b, "* [%s](#%s): %s\n", strings.TrimPrefix(name, "kube-proxy "), strings.ReplaceAll(name, " ", "-"), short(command))
+		if command.HasParent() {
+			links = append(links, fmt.Sprintf("[%s](#%s)", strings.TrimPrefix(name, "kube-proxy "), strings.ReplaceAll(name, " ", "-")))
+		}
 		var out, stderr bytes.Buffer
 		args := strings.Fields(name + " --help")[1:]
 		if code := Run(args, &out, &stderr); code != 0 || stderr.Len() > 0 {
 			t.Errorf("%q: exit code %d: %s", args, code, stderr.String())
 		}
-		said := strings.NewReplacer(readerHelp+"\n", "", "Usage:\n  "+name+" [flags]\n\n", "")
-		texts = append(texts, said.Replace(own(out.String())))
+		above := strings.NewReplacer(readerHelp+"\n", "", "Usage:\n  "+name+" [flags]\n\n", "")
+		texts = append(texts, withoutRepeated(said, name, above.Replace(own(out.String()))))
 		shared.add(name, texts[len(texts)-1])
 	}
-	fmt.Fprintf(&b, "\n## Flags of several commands\n\n%s\n\n```text\n%s```\n",
+	fmt.Fprintf(&b, "%s.\n\n## Flags of several commands\n\n%s\n\n```text\n%s```\n", strings.Join(links, ",\n"),
 		strings.Replace(strings.TrimSpace(readerHelp), "It asks", "A command with --node asks", 1), shared.text())
 	for i, command := range commands {
 		text := shared.without(command.CommandPath(), texts[i])
@@ -94,6 +97,20 @@ func own(help string) string {
 		}
 	}
 	return strings.TrimSuffix(strings.Trim(kept.String(), "\n"), "\n\nFlags:")
+}
+
+// withoutRepeated returns a command's help without the long paragraphs that an earlier command has.
+func withoutRepeated(said map[string]string, command, help string) string {
+	paragraphs := strings.Split(help, "\n\n")
+	for i, paragraph := range paragraphs {
+		switch earlier := said[paragraph]; {
+		case earlier == "":
+			said[paragraph] = command
+		case len(paragraph) > 80:
+			paragraphs[i] = "More: " + earlier + "."
+		}
+	}
+	return strings.Join(paragraphs, "\n\n")
 }
 
 // sharedLines are the lines of help that describe a flag, normalized, in the order in which they were added, with the commands that
@@ -207,13 +224,6 @@ func visible(command *cobra.Command) []*cobra.Command {
 		}
 	}
 	return all
-}
-
-func short(command *cobra.Command) string {
-	if command.HasParent() {
-		return command.Short
-	}
-	return "Run the proxy"
 }
 
 // TestCommandsOfPagesParse checks that every kube-proxy command in a page has a known command and known flags.

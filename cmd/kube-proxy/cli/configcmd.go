@@ -12,7 +12,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/explain"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
 )
 
@@ -165,7 +164,7 @@ func printDefaults(out io.Writer, version, output string) error {
 		return printObject(out, output, versioned)
 	}
 	fmt.Fprint(out, "# Defaults that differ between the versions; flags without --config have those of v1alpha1:\n")
-	for _, f := range explain.Fields() {
+	for _, f := range configfile.Fields() {
 		if f.OldDefault != "" {
 			fmt.Fprintf(out, "#   %s: %s in v1alpha2, %s in v1alpha1\n", f.Path, f.Default, f.OldDefault)
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,9 +30,9 @@ type drainOptions struct {
 
 // drainHelp is a part of the help of both commands.
 const drainHelp = `
-The proxy that runs on this node counts them in conntrack: those to addresses of Services whose endpoint this node chose, because their
-client is on this node or their packets reach Services here; also those to endpoints that are gone. TCP connections count until both ends
-have closed them; UDP flows and SCTP associations until conntrack forgets them, UDP by default 2 minutes after the last packet.
+The proxy that runs on this node counts them in conntrack: those whose endpoint this node chose, also to endpoints that are gone. TCP
+connections count until both ends have closed them; UDP flows and SCTP associations until conntrack forgets them, UDP by default 2
+minutes after the last packet.
 
 Exit codes: 0 if none is open, 3 if any still is, 1 or 2 if there is no answer.`
 
@@ -80,7 +81,7 @@ none is, or for --timeout. It ends no connection and sends none elsewhere. Other
 func (o *drainOptions) addFlags(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&o.server, "server", inspect.DefaultServer, serverUsage)
-	flags.DurationVar(&o.timeout, "request-timeout", inspect.DefaultTimeout, "Maximum `time` to wait for the running proxy.")
+	flags.DurationVar(&o.timeout, "request-timeout", inspect.TurnTimeout, "Maximum `time` to wait for the running proxy.")
 	flags.DurationVar(&o.limit, "timeout", 5*time.Minute, "Wait for at most this `time`; 0 counts once.")
 	o.checkOutput = outputFlag(command, &o.output, outputText, outputJSON, outputYAML)
 }
@@ -101,16 +102,12 @@ func (o *drainOptions) run(cmd *cobra.Command) error {
 		Count: func(ctx context.Context) (*v1alpha1.OpenConnections, error) {
 			return client.Open(ctx, o.service, o.endpoint)
 		},
-		Timeout: o.limit, Out: cmd.ErrOrStderr(), Terminal: isTerminal(cmd.ErrOrStderr()),
+		Timeout: o.limit, Progress: progress(cmd), Out: cmd.ErrOrStderr(),
 	}.Run(cmd.Context())
 	if err != nil {
 		return err
 	}
-	if o.output == outputText {
-		err = printer(cmd).PrintOpen(cmd.OutOrStdout(), open)
-	} else {
-		err = printObject(cmd.OutOrStdout(), o.output, open)
-	}
+	err = show(cmd, o.output, open, func(out io.Writer) error { return printer(cmd).PrintOpen(out, open) })
 	if err = errors.Join(err, failing(cmd, client, "")); err == nil && open.Connections > 0 {
 		return app.ExitCode{Code: exitOpen}
 	}

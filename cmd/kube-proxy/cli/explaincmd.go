@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -38,17 +39,14 @@ func newExplainCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "explain IP:PORT[/PROTOCOL]|[NAMESPACE/]NAME[:PORT] [--from POD|IP|node|external]",
 		Short: "Explain where a connection goes, step by step",
-		Long: `Explain what happens to a new connection: which Service has the destination address, the traffic policy, the possible endpoints,
-whether the source address is replaced, and why. This is computed from the proxy's plan; --try also sends connections from this
-node, and compares.
+		Long: `Explain what happens to a new connection by the proxy's plan: which Service has the destination address, the traffic policy, the possible
+endpoints, whether the source address is replaced, and why. --try also sends connections from this node, and compares.
 
 --from is an IP address, a pod as NAMESPACE/POD (found through the API server with your rights, or in EndpointSlices), node, or
-external: a client outside the cluster. The destination is an address with a port, or a Service: then the address is its cluster IP, or
-for external clients a load balancer IP, an external IP or a node port. A port is a number or a name, and may be missing if there is
-one only. DNS names of Services (NAME.NAMESPACE.svc) and URLs work, too. PROTOCOL is tcp, udp or sctp.
+external: a client outside the cluster. The destination is an address with a port, a URL, or a Service, also by its DNS name: then the
+address is its cluster IP, or for external clients a load balancer IP, an external IP or a node port. A port is a number or a name, and
+may be missing if there is one only. PROTOCOL is tcp, udp or sctp.
 ` + readerHelp + `
-
-With --node and --try, Ctrl-C ends only this side: the command in the pod goes on until it has sent its connections.
 
 Exit codes: 0 if the connection is sent to an endpoint, 3 if it is rejected or dropped, 4 if the proxy leaves it alone, 5 if --try had
 another result than explained or an endpoint did not answer, 1 or 2 if there is no answer.`,
@@ -113,7 +111,7 @@ func (o *explainOptions) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	if err := o.print(cmd, explanation); err != nil {
+	if err := show(cmd, o.output, explanation, func(out io.Writer) error { return printer(cmd).PrintExplanation(out, explanation) }); err != nil {
 		return err
 	}
 	family := cluster.IPv4
@@ -121,14 +119,6 @@ func (o *explainOptions) run(cmd *cobra.Command) error {
 		family = cluster.IPv6
 	}
 	return cmp.Or(failing(cmd, reader, family.String()), codeOf(explanation))
-}
-
-// print prints an explanation in the chosen format.
-func (o *explainOptions) print(cmd *cobra.Command, e *v1alpha1.Explanation) error {
-	if o.output != outputText {
-		return printObject(cmd.OutOrStdout(), o.output, e)
-	}
-	return printer(cmd).PrintExplanation(cmd.OutOrStdout(), e)
 }
 
 // codeOf ends the command with the exit code of a trial or a verdict.

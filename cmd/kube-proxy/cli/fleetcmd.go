@@ -119,15 +119,12 @@ func (o *fleetOptions) open(cmd *cobra.Command) (of *fleet.Fleet, done func(), e
 	if err != nil {
 		return nil, nil, app.ExitCode{Code: exitUnreadable, Err: err}
 	}
-	done = func() {}
-	if errs := cmd.ErrOrStderr(); isTerminal(errs) {
-		o.Progress = func(asked, all int) { fmt.Fprintf(errs, "\r\x1b[KAsked %d of %s", asked, terminal.Count(all, "node")) }
-		done = func() { fmt.Fprint(errs, "\r\x1b[K") }
-	}
+	shown := progress(cmd)
+	o.Progress = func(asked, all int) { shown.Show("Asked %d of %s", asked, terminal.Count(all, "node")) }
 	if of, err = fleet.New(client, o.Options); err != nil {
 		return nil, nil, app.UsageError{Err: err}
 	}
-	return of, done, nil
+	return of, shown.Clear, nil
 }
 
 // run asks all nodes and prints what they answer.

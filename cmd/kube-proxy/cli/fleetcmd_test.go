@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestFleet has command lines that cannot be used, and an API server that knows no proxy, or refuses to tell.
+// TestFleet has command lines that cannot be used, and an API server that knows no proxy, or refuses to answer.
 func TestFleet(t *testing.T) {
 	const empty = `{"kind":"PodList","apiVersion":"v1","items":[]}`
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

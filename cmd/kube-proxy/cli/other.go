@@ -27,8 +27,5 @@ func openTracer(context.Context, trace.Filter) (trace.Tracer, error) {
 	return nil, fmt.Errorf("\"kube-proxy trace\" runs on the node, which is Linux; this is %s", runtime.GOOS)
 }
 
-// whyNotForwarded knows nothing.
-func whyNotForwarded(*trace.Headers) string { return "" }
-
 // traceable leaves the answer to openTracer.
 func traceable(context.Context, string) error { return nil }

@@ -29,6 +29,14 @@ func outputFlag(command *cobra.Command, output *string, formats ...string) (chec
 	return func() error { return checkOneOf("output", formats, *output) }
 }
 
+// show prints a value in a format, as text does if that is not JSON or YAML.
+func show(cmd *cobra.Command, format string, value any, text func(out io.Writer) error) error {
+	if format == outputJSON || format == outputYAML {
+		return printObject(cmd.OutOrStdout(), format, value)
+	}
+	return text(cmd.OutOrStdout())
+}
+
 // printObject prints a value as JSON or YAML.
 func printObject(out io.Writer, format string, value any) error {
 	if format == outputYAML {
@@ -58,11 +66,10 @@ func newVersionCommand() *cobra.Command {
 				return err
 			}
 			info := version.Get()
-			if output == outputText {
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), info.GitVersion)
+			return show(cmd, output, info, func(out io.Writer) error {
+				_, err := fmt.Fprintln(out, info.GitVersion)
 				return err
-			}
-			return printObject(cmd.OutOrStdout(), output, info)
+			})
 		},
 	}
 	check = outputFlag(command, &output, outputText, outputJSON, outputYAML)

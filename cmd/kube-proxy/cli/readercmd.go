@@ -23,6 +23,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
 	"github.com/seed-11a05479/kube-proxy/pkg/status"
+	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
 // readerOptions say where a command reads what it shows: a running proxy, or objects where none runs.
@@ -45,7 +46,7 @@ type readerOptions struct {
 // readerHelp is a part of the help of each command with readerOptions.
 const readerHelp = `
 It asks the proxy that runs on this node, or with --node that of another one, through the API server of kubectl's configuration
-and a port forward (trace and --try run in its pod). Where none runs, --manifests or --kubeconfig shows what a proxy on the Node
+and a port forward (trace and --try run in its pod, where Ctrl-C does not end them). Where none runs, --manifests or --kubeconfig shows what a proxy on the Node
 --node would do with the objects of files or of a cluster, configured by --config.`
 
 // The usages of flags that several commands have.
@@ -245,6 +246,14 @@ func printer(cmd *cobra.Command) inspect.Printer {
 		width = 0
 	}
 	return inspect.Printer{Width: width}
+}
+
+// progress returns where a command shows its progress: on standard error, if that is a terminal.
+func progress(cmd *cobra.Command) terminal.Progress {
+	if !isTerminal(cmd.ErrOrStderr()) {
+		return terminal.Progress{}
+	}
+	return terminal.Progress{Out: cmd.ErrOrStderr()}
 }
 
 // isTerminal reports whether out is a terminal.

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestConnects finds what tells the namespace of a node from a new one.
+// TestConnects finds what distinguishes the namespace of a node from a new one.
 func TestConnects(t *testing.T) {
 	for _, test := range []struct {
 		link net.Interface

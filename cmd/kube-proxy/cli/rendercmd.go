@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -73,10 +74,7 @@ func (o *renderOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if o.output != outputText {
-		return printObject(cmd.OutOrStdout(), o.output, rules)
-	}
-	return inspect.PrintRuleset(cmd.OutOrStdout(), rules)
+	return show(cmd, o.output, rules, func(out io.Writer) error { return inspect.PrintRuleset(out, rules) })
 }
 
 // runDiff prints differences and, of the rules of a running proxy, repairs.
@@ -91,15 +89,17 @@ func (o *renderOptions) runDiff(cmd *cobra.Command, reader inspect.Reader) error
 			return err
 		}
 	}
-	if o.output != outputText {
-		err = printObject(cmd.OutOrStdout(), o.output, struct {
-			*v1alpha1.Comparison
-			Repairs []v1alpha1.Repair `json:"repairs,omitempty"`
-		}{found, repairs.Items})
-	} else if err = inspect.PrintComparison(cmd.OutOrStdout(), found); err == nil && len(repairs.Items) > 0 {
-		fmt.Fprintln(cmd.OutOrStdout(), "\nOther programs changed, and the proxy repaired:")
-		err = printer(cmd).PrintRepairs(cmd.OutOrStdout(), repairs)
-	}
+	both := struct {
+		*v1alpha1.Comparison
+		Repairs []v1alpha1.Repair `json:"repairs,omitempty"`
+	}{found, repairs.Items}
+	err = show(cmd, o.output, both, func(out io.Writer) error {
+		if err := inspect.PrintComparison(out, found); err != nil || len(repairs.Items) == 0 {
+			return err
+		}
+		fmt.Fprintln(out, "\nOther programs changed, and the proxy repaired:")
+		return printer(cmd).PrintRepairs(out, repairs)
+	})
 	if err == nil && len(found.Items) > 0 {
 		return app.ExitCode{Code: exitDiffers}
 	}
@@ -136,10 +136,6 @@ func (o *renderOptions) runDrift(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if o.output != outputText {
-		err = printObject(cmd.OutOrStdout(), o.output, repairs)
-	} else {
-		err = printer(cmd).PrintRepairs(cmd.OutOrStdout(), repairs)
-	}
+	err = show(cmd, o.output, repairs, func(out io.Writer) error { return printer(cmd).PrintRepairs(out, repairs) })
 	return cmp.Or(err, failing(cmd, reader, ""))
 }

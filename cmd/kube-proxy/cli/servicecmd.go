@@ -49,8 +49,8 @@ func newServiceListCommand() *cobra.Command {
 		Aliases: []string{"get", "ls"},
 		Short:   "List Services with their endpoints and problems",
 		Long: `List Services with their ready and all endpoint addresses, and why connections to some of them fail on this node; also
-EndpointSlices whose Service is not served. -o wide adds connections, which the kernel counts from 0 again when it gets another rule,
-as when endpoints are added. --watch shows the busiest Services first.
+EndpointSlices whose Service is not served. -o wide adds connections, counted from 0 again when their rule changes, as when endpoints
+are added. --watch shows the busiest Services first.
 ` + readerHelp,
 		Example: `  kube-proxy service list -A -o wide
   kube-proxy service list --address 10.96.0.10

@@ -45,14 +45,11 @@ func newTraceCommand() *cobra.Command {
 source address was replaced, and whose chain refused them. The packets are those to the addresses of a Service, with node ports; to
 an ADDRESS, or one port there (TCP unless it has /udp or /sctp); or all from --from. Answers are not shown.
 
-The kernel reports them (nftables' trace), of busy Services at most %d packets a second in each IP family; no packet is changed.
-Only a connection's first packet meets the nat chains, which choose its endpoint.
+The kernel reports them (nftables' trace, Linux 5.12), of busy Services at most %d packets a second in each IP family; no packet is
+changed. Only a connection's first packet meets the nat chains, which choose its endpoint. Not shown is what iptables-legacy does.
 
-Its tables, kube-proxy-trace, are removed when the command ends. It needs CAP_NET_ADMIN, Linux 5.12 and the network namespace of the
-node; one trace can run at a time. What iptables-legacy does with packets is not shown.
+It needs CAP_NET_ADMIN and the network namespace of the node. One trace can run at a time; it removes its tables, kube-proxy-trace.
 `+readerHelp+`
-
-With --node, Ctrl-C ends only this side: the trace in the pod goes on to its --count or --duration, and no other can run there before.
 
 Exit codes: 0 if all packets arrived; 3 if one was refused, vanished, or could not be followed to its end; 4 if there was none;
 1 or 2 if there is no answer.`, packets.PerSecond),
@@ -127,7 +124,7 @@ func (o *traceOptions) run(cmd *cobra.Command) error {
 	fmt.Fprintf(cmd.ErrOrStderr(), "Tracing up to %s for %s; Ctrl-C ends it.\n", packetsText(o.count), o.duration)
 	limited, cancel := context.WithTimeout(ctx, o.duration)
 	defer cancel()
-	follow := packets.Trace{Tracer: tracer, Names: names, Why: whyNotForwarded, Count: o.count, Show: o.show(cmd)}
+	follow := packets.Trace{Tracer: tracer, Names: names, Why: app.WhyNotForwarded, Count: o.count, Show: o.show(cmd)}
 	result, err := follow.Follow(limited)
 	if err := errors.Join(err, tracer.Close()); err != nil {
 		return err

@@ -21,7 +21,7 @@ func TestTraceUsage(t *testing.T) {
 		{[]string{"default/web", "--count", "1001"}, "--count 1001 is not between 1 and 1000"},
 		{[]string{"default/web", "--duration", "-1s"}, "--duration -1s is not between 0 and 1h0m0s"},
 		{[]string{"default/web", "-o", "wide"}, `--output "wide" is not one of text, json, yaml`},
-		{[]string{"default/web", "--server", "nowhere"}, `"nowhere" is no address of a proxy`},
+		{[]string{"default/web", "--server", "nowhere"}, `"nowhere" is not an address of a proxy`},
 		{[]string{"[::ffff:10.96.0.10]:80"}, "ask for 10.96.0.10"},
 	} {
 		var out, errs bytes.Buffer

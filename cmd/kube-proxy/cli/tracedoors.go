@@ -6,18 +6,12 @@ import (
 	"context"
 
 	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
 
 // openTracer begins a trace.
 func openTracer(ctx context.Context, f trace.Filter) (trace.Tracer, error) { return trace.Open(ctx, f) }
-
-// whyNotForwarded returns why the kernel does not send a packet on; "" if that is not known.
-func whyNotForwarded(h *trace.Headers) string {
-	return netif.Kernel{}.WhyNotForwarded(h.Source.Addr(), h.Destination.Addr(), h.In, h.Mark)
-}
 
 // traceable returns an error if the kernel cannot report what the rules of a proxy mode do. An empty mode is not known: then it is
 // any that has rules here.

@@ -4,6 +4,7 @@
 //	target.go   what to trace, from what a user names
 //	names.go    the Services and endpoints of addresses
 //	report.go   the report on one packet from its events; a pure function
+//	cause.go    the report on a packet of a connection that fails, in words
 //	assemble.go sorts events into packets
 //	follow.go   a trace from beginning to end
 package packets

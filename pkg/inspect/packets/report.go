@@ -179,11 +179,10 @@ func ruleText(e event) string {
 
 // ours reports whether a chain is of a kube-proxy: the names of its table in nftables mode, and of its chains in iptables mode,
 // are public.
-func ours(e trace.Event) bool {
-	if e.Family != "ip" && e.Family != "ip6" {
-		return false
-	}
-	return e.Table == "kube-proxy" || strings.HasPrefix(e.Chain, "KUBE-")
+func ours(e trace.Event) bool { return isOurs(e.Family, e.Table, e.Chain) }
+
+func isOurs(family, table, chain string) bool {
+	return (family == "ip" || family == "ip6") && (table == "kube-proxy" || strings.HasPrefix(chain, "KUBE-"))
 }
 
 // The protocols with names, by their IPPROTO_*.

@@ -44,20 +44,16 @@ func (k *Kernel) Sweep(ctx context.Context, family Family, kind Kind, unwanted f
 	var done Swept
 	var failed error // the first deletion that failed
 	more := 0
-	var e entry
-	err := k.reading.Dump(header(family, nl.IPCTNL_MSG_CT_GET, 0), kind.appendFilter, func(m netlink.Message) error {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if err := e.parse(m.Attrs()); err != nil || !e.is(kind) {
-			return err
+	err := read(ctx, k.reading, family, kind.appendFilter, func(e *entry) {
+		if !e.is(kind) {
+			return
 		}
 		e.Kind = kind
 		done.Seen++
 		if !unwanted(&e.Flow) {
-			return nil
+			return
 		}
-		switch deleted, err := k.delete(family, kind, &e); {
+		switch deleted, err := k.delete(family, kind, e); {
 		case deleted:
 			done.Deleted++
 		case err != nil && failed == nil:
@@ -65,18 +61,36 @@ func (k *Kernel) Sweep(ctx context.Context, family Family, kind Kind, unwanted f
 		case err != nil:
 			more++
 		}
-		return nil
 	})
 	if errors.Is(err, netlink.ErrInterrupted) {
 		done.Partial, err = true, nil
 	}
 	if err != nil {
-		err = fmt.Errorf("read the table of tracked %s connections (IPCTNL_MSG_CT_GET): %w", family, netlink.WithAdvice(err, advice))
+		err = fmt.Errorf("%s: %w", family, err)
 	}
 	if more > 0 {
 		failed = fmt.Errorf("%w, and %d more", failed, more)
 	}
 	return done, errors.Join(err, failed)
+}
+
+// read calls visit with the entries of a family that a filter selects. An entry is valid until visit returns.
+func read(ctx context.Context, socket *netlink.Socket, family Family, filter func([]byte) []byte, visit func(*entry)) error {
+	var e entry
+	err := socket.Dump(header(family, nl.IPCTNL_MSG_CT_GET, 0), filter, func(m netlink.Message) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := e.parse(m.Attrs()); err != nil {
+			return err
+		}
+		visit(&e)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read the table of tracked connections (IPCTNL_MSG_CT_GET): %w", netlink.WithAdvice(err, advice))
+	}
+	return nil
 }
 
 // delete deletes an entry unless it has ended or is no longer of its kind.

@@ -3,7 +3,6 @@ package conntrack
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -20,22 +19,11 @@ func Translated(ctx context.Context, visit func(protocol uint8, flow *Flow)) err
 	if err != nil {
 		return err
 	}
-	var e entry
-	err = socket.Dump(header(unix.AF_UNSPEC, nl.IPCTNL_MSG_CT_GET, 0), appendTranslated, func(m netlink.Message) error {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if err := e.parse(m.Attrs()); err != nil {
-			return err
-		}
+	err = read(ctx, socket, unix.AF_UNSPEC, appendTranslated, func(e *entry) {
 		if e.open() && e.status&statusDstNAT != 0 {
 			visit(e.protocol, &e.Flow)
 		}
-		return nil
 	})
-	if err != nil {
-		err = fmt.Errorf("read the table of tracked connections (IPCTNL_MSG_CT_GET): %w", netlink.WithAdvice(err, advice))
-	}
 	return errors.Join(err, socket.Close())
 }
 

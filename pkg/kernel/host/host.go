@@ -5,8 +5,9 @@ package host
 import (
 	"io/fs"
 	"runtime"
-	"strconv"
 	"strings"
+
+	"k8s.io/utils/cpuset"
 )
 
 // HasIPv6 reports whether the machine whose /proc is given can serve IPv6: its kernel has it, and it is not disabled.
@@ -30,18 +31,9 @@ func count(sys fs.FS, list string) int {
 	if err != nil {
 		return runtime.NumCPU()
 	}
-	n := 0
-	for span := range strings.SplitSeq(strings.TrimSpace(string(text)), ",") {
-		first, last, isRange := strings.Cut(span, "-")
-		if !isRange {
-			last = first
-		}
-		from, err1 := strconv.Atoi(first)
-		to, err2 := strconv.Atoi(last)
-		if err1 != nil || err2 != nil || to < from {
-			return runtime.NumCPU()
-		}
-		n += to - from + 1
+	set, err := cpuset.Parse(strings.TrimSpace(string(text)))
+	if err != nil || set.IsEmpty() {
+		return runtime.NumCPU()
 	}
-	return n
+	return set.Size()
 }

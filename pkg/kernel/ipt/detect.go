@@ -35,17 +35,15 @@ func Detect(ctx context.Context) (Variant, error) {
 		{"mangle", func(chain string) bool { return slices.Contains(hints, chain) }},
 		{"nat", func(chain string) bool { return strings.HasPrefix(chain, "KUBE-") }},
 	} {
-		for _, variant := range []Variant{NFT, Legacy} {
-			if !installed[variant] {
-				continue
-			}
-			chains, err := chainsOf(ctx, variant, look.table)
-			if err != nil {
-				return "", fmt.Errorf("look for chains of Kubernetes in iptables, variant %s, table %s: %w", variant, look.table, err)
-			}
-			if slices.ContainsFunc(chains, look.tells) {
+		holding, err := Holding(ctx, []Family{IPv4, IPv6}, []string{look.table}, func(_, chain string) bool { return look.tells(chain) })
+		unknown := errors.Is(err, ErrBusy) || ctx.Err() != nil // a table that cannot be read for another reason counts for nothing
+		for _, variant := range holding {
+			if installed[variant] && (variant == NFT || !unknown) {
 				return variant, nil
 			}
+		}
+		if unknown {
+			return "", fmt.Errorf("find out which variant of iptables this node uses: %w", err)
 		}
 	}
 	if installed[NFT] {
@@ -89,18 +87,4 @@ func chainsIn(ctx context.Context, family Family, variant Variant, table string)
 		return err
 	})
 	return names, err
-}
-
-// chainsOf returns the chains of a table in both families. A table that cannot be read has none, unless other programs changed it
-// all the time: it may have some then.
-func chainsOf(ctx context.Context, variant Variant, table string) ([]string, error) {
-	var all []string
-	for _, family := range []Family{IPv4, IPv6} {
-		chains, err := chainsIn(ctx, family, variant, table)
-		if errors.Is(err, netlink.ErrInterrupted) || ctx.Err() != nil {
-			return nil, err
-		}
-		all = append(all, chains...)
-	}
-	return all, nil
 }

@@ -139,7 +139,7 @@ func encodedAsIptables(t *testing.T, tables *kernelTables, direct *direct, table
 	}
 }
 
-// TestKernelDirectOrProgram checks which transactions are written directly: those in chains whose names tell that they are user
+// TestKernelDirectOrProgram checks which transactions are written directly: those in chains whose names show that they are user
 // chains or built in, with rules that were not listed and that iptables would not refuse.
 func TestKernelDirectOrProgram(t *testing.T) {
 	_, d := kernelDirect(t, IPv4)

@@ -349,66 +349,46 @@ func (d DNAT) encode(e *encoder) { // struct nf_nat_range2 of one address and po
 	e.targetWith("DNAT", 2, info)
 }
 
-// Masquerade replaces the source by an address of the machine. RandomFully needs [Features.RandomFully].
-type Masquerade struct{ RandomFully bool }
+// Masquerade replaces the source by an address of the machine, and its port by a random one.
+type Masquerade struct{}
 
-func (m Masquerade) words() (jump, name, options string) {
-	if m.RandomFully {
-		return "-j", "MASQUERADE", "--random-fully"
-	}
-	return "-j", "MASQUERADE", ""
-}
+func (Masquerade) words() (jump, name, options string) { return "-j", "MASQUERADE", "--random-fully" }
 
-func (m Masquerade) encode(e *encoder) {
-	flags := uint32(0)
-	if m.RandomFully {
-		flags = randomlyFully
-	}
+func (Masquerade) encode(e *encoder) {
 	if e.family == IPv6 { // struct nf_nat_range
 		info := e.newBlob(40)
-		info.put32(0, flags)
+		info.put32(0, randomlyFully)
 		e.targetWith("MASQUERADE", 0, info)
 		return
 	}
 	info := e.newBlob(20) // struct nf_nat_ipv4_multi_range_compat of one range
 	info.put32(0, 1)
-	info.put32(4, flags)
+	info.put32(4, randomlyFully)
 	e.targetWith("MASQUERADE", 0, info)
 }
 
-// Reject refuses a connection with an error of ICMP in its family: port unreachable.
-type Reject Family
+// Reject refuses a connection.
+type Reject string
+
+// The ways to refuse one: port unreachable, an error of ICMP in its family; or a reset, which also ends one, in a rule that matches only TCP.
+const (
+	Unreachable4 Reject = "icmp-port-unreachable"
+	Unreachable6 Reject = "icmp6-port-unreachable"
+	Reset        Reject = "tcp-reset"
+)
 
 func (r Reject) words() (jump, name, options string) {
-	if Family(r) == IPv6 {
-		return "-j", "REJECT", "--reject-with icmp6-port-unreachable"
-	}
-	return "-j", "REJECT", "--reject-with icmp-port-unreachable"
+	return "-j", "REJECT", "--reject-with " + string(r)
 }
 
-func (r Reject) encode(e *encoder) {
-	e.ok = e.ok && Family(r) == e.family
-	info := e.newBlob(4)
-	info.put32(0, 3) // IPT_ICMP_PORT_UNREACHABLE
+func (r Reject) encode(e *encoder) { // of enum ipt_reject_with, ip6t_reject_with
+	codes := map[Reject]uint32{Unreachable4: 3, Reset: 7}
 	if e.family == IPv6 {
-		info.put32(0, 4) // IP6T_ICMP6_PORT_UNREACH
+		codes = map[Reject]uint32{Unreachable6: 4, Reset: 6}
 	}
-	e.targetWith("REJECT", 0, info)
-}
-
-// Reset refuses a connection of TCP, or ends it, with a reset. Its rule matches only TCP.
-type Reset struct{}
-
-func (Reset) words() (jump, name, options string) {
-	return "-j", "REJECT", "--reject-with tcp-reset"
-}
-
-func (Reset) encode(e *encoder) {
-	e.ok = e.ok && e.protocol == uint8(TCP)
+	code, known := codes[r]
+	e.ok = e.ok && known && (r != Reset || e.protocol == uint8(TCP))
 	info := e.newBlob(4)
-	info.put32(0, 7) // IPT_TCP_RESET
-	if e.family == IPv6 {
-		info.put32(0, 6) // IP6T_TCP_RESET
-	}
+	info.put32(0, code)
 	e.targetWith("REJECT", 0, info)
 }

@@ -13,14 +13,11 @@ import (
 
 // Insert is part of [Tables].
 func (t *kernelTables) Insert(ctx context.Context, table string, rules ...ChainRule) error {
-	e := encoder{family: t.family}
-	unknown := func(r ChainRule) bool { _, _, ok := e.rule(nil, r.Rule); return !ok }
-	encoded := t.direct != nil && !slices.ContainsFunc(rules, unknown)
 	missing, has := &Transaction{Table: table}, map[string]func(Rule) bool{}
 	for _, r := range rules {
 		if has[r.Chain] == nil {
 			var err error
-			if has[r.Chain], err = t.among(ctx, table, r.Chain, encoded); err != nil {
+			if has[r.Chain], err = t.among(ctx, table, r.Chain); err != nil {
 				return fmt.Errorf("iptables %s: look for rules in chain %s of table %s: %w", t.family, r.Chain, table, err)
 			}
 		}
@@ -37,10 +34,10 @@ func (t *kernelTables) Insert(ctx context.Context, table string, rules ...ChainR
 	return nil
 }
 
-// among returns whether a chain has a rule; a missing chain has none. It compares the bytes of rules, if they are known (encoded), or
-// else their text, which a program lists.
-func (t *kernelTables) among(ctx context.Context, table, chain string, encoded bool) (has func(Rule) bool, err error) {
-	if encoded {
+// among returns whether a chain has a rule; a missing chain has none. It compares the bytes of rules, or else their text, which a program
+// lists.
+func (t *kernelTables) among(ctx context.Context, table, chain string) (has func(Rule) bool, err error) {
+	if t.direct != nil {
 		c := &comparer{encoder: encoder{family: t.family}}
 		if err := t.idle(ctx); err != nil {
 			return nil, err

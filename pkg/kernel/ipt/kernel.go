@@ -54,8 +54,7 @@ func Open(ctx context.Context, family Family, variant Variant) (Tables, error) {
 	// The first version that lists all matches of what an encoder writes, and writes matches of any bits of an address; 1.8.7 omits
 	// ports and marks.
 	encoded := found.since(1, 8, 9)
-	t := &kernelTables{family: family, programs: found, calls: make(chan struct{}, 1),
-		features: Features{Variant: variant, RandomFully: found.plain.HasRandomFully(), AddressBits: variant == Legacy || encoded}}
+	t := &kernelTables{family: family, programs: found, calls: make(chan struct{}, 1), features: Features{variant, variant == Legacy || encoded}}
 	if variant != NFT || !encoded {
 		return t, nil
 	}

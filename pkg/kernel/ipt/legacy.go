@@ -2,7 +2,6 @@ package ipt
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"maps"
 	"os"
@@ -10,61 +9,35 @@ import (
 	"strings"
 )
 
-// legacyTable is what was read of a table: its entries, and the names of its chains by the offsets of their first entries.
-type legacyTable struct {
-	layout
-	entries []byte
-	chains  map[uint32]string
-}
-
-// readLegacyTable reads a whole table on a socket of its own. It does not create the table; without it, it has no chains.
-func readLegacyTable(family Family, table string) (t legacyTable, _ error) {
+// legacyCounts returns all chains of a table, with how many packets have matched each of their rules. It reads the table on a socket of its
+// own, and does not create it; without it there are none.
+func legacyCounts(family Family, table string) (map[string][]uint64, error) {
 	if !legacyTableExists(family, table) {
-		return t, nil
+		return nil, nil
 	}
 	r, err := openLegacyRequests(family)
 	if err != nil {
-		return t, err
+		return nil, err
 	}
 	entries, i, err := r.entries(table)
 	if err := errors.Join(err, r.close()); err != nil {
-		return t, err
+		return nil, err
 	}
-	chains, err := r.chains(entries, i)
-	return legacyTable{r.layout, entries, chains}, err
+	return r.counts(entries, i)
 }
 
 // legacyChains returns the names of a table's chains.
 func legacyChains(family Family, table string) ([]string, error) {
-	t, err := readLegacyTable(family, table)
-	return slices.Collect(maps.Values(t.chains)), err
+	counts, err := legacyCounts(family, table)
+	return slices.Collect(maps.Keys(counts)), err
 }
 
-// legacyPackets reads the counters of chains' rules.
-func legacyPackets(_ context.Context, family Family, table string, wanted []string) (map[string][]uint64, error) {
-	t, err := readLegacyTable(family, table)
-	if err != nil {
-		return nil, err
-	}
+// legacyPackets returns the counters of chains' rules.
+func legacyPackets(_ context.Context, family Family, table string, chains []string) (map[string][]uint64, error) {
+	counts, err := legacyCounts(family, table)
 	packets := map[string][]uint64{}
-	for _, chain := range wanted {
-		packets[chain] = nil
-	}
-	in, counts := "", false
-	err = t.walk(t.entries, func(at uint32, entry, target []byte) {
-		if name, begins := t.chains[at]; begins {
-			in = name
-			_, counts = packets[name]
-		}
-		if _, head := chainHead(target); head {
-			counts = false
-		}
-		if counts {
-			packets[in] = append(packets[in], binary.NativeEndian.Uint64(entry[t.size-countersSize:]))
-		}
-	})
-	for chain, of := range packets {
-		packets[chain] = of[:max(0, len(of)-1)] // the last entry of a chain is not a rule: it is the policy, or returns
+	for _, chain := range chains {
+		packets[chain] = counts[chain]
 	}
 	return packets, err
 }

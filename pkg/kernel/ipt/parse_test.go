@@ -220,13 +220,11 @@ func (p *lineReader) target() Target {
 		p.ok = p.ok && err == nil && to.Addr().Zone() == ""
 		return DNAT(to)
 	case "MASQUERADE":
-		return Masquerade{RandomFully: p.skip("--random-fully")}
+		p.expect("--random-fully")
+		return Masquerade{}
 	case "REJECT":
 		p.expect("--reject-with")
-		if p.skip("tcp-reset") {
-			return Reset{}
-		}
-		return Reject(map[string]Family{"icmp-port-unreachable": IPv4, "icmp6-port-unreachable": IPv6}[p.next()])
+		return Reject(p.next())
 	}
 	return Jump(name)
 }

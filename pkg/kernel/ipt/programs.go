@@ -81,6 +81,9 @@ func try(ctx context.Context, family Family, stem string, variant Variant) (p pr
 		_, why := versionOf(ctx, p.iptables)
 		return p, fmt.Errorf("%s: %w", p.iptables, errors.Join(err, why))
 	}
+	if !p.since(1, 8, 0) {
+		return p, fmt.Errorf("%s is too old: %w", p.iptables, ErrMissing)
+	}
 	return p, nil
 }
 
@@ -101,8 +104,9 @@ func Version(ctx context.Context, family Family, variant Variant) (string, error
 	if err != nil {
 		return "", err
 	}
-	a, b, c := found.plain.GetIptablesVersion()
-	return fmt.Sprintf("v%d.%d.%d (%s)", a, b, c, map[Variant]string{NFT: "nf_tables", Legacy: "legacy"}[variant]), nil
+	printed, err := versionOf(ctx, found.iptables)
+	_, version, _ := strings.Cut(printed, " ")
+	return version, err
 }
 
 // outputDelay is how long the output of a program that has ended or was killed may stay open in programs that it started. It is

@@ -40,8 +40,6 @@ const (
 // Features are the capabilities of the programs.
 type Features struct {
 	Variant Variant
-	// RandomFully means that MASQUERADE has the option --random-fully (iptables 1.6.2).
-	RandomFully bool
 	// AddressBits means that -s and -d match bits of an address that are not its first ones, such as 0.0.0.5/0.0.0.15. In the
 	// nft variant 1.8.7 does not: it writes a comparison of no bytes, which the kernel refuses.
 	AddressBits bool
@@ -73,8 +71,8 @@ type Tables interface {
 
 	// Rules lists a chain's rules as iptables -S prints them, without the words -A CHAIN.
 	Rules(ctx context.Context, table, chain string) ([]string, error)
-	// Insert inserts different rules at the heads of built-in chains, one after the other, those that the chains do not have: all of
-	// them or none.
+	// Insert inserts different rules, none of them [Listed], at the heads of built-in chains, one after the other, those that the chains do
+	// not have: all of them or none.
 	Insert(ctx context.Context, table string, rules ...ChainRule) error
 	// Append appends a rule to a chain, if the chain does not have it, and creates the chain if necessary.
 	Append(ctx context.Context, table, chain string, rule Rule) error

@@ -220,7 +220,7 @@ func (l *Lock) answer(self Owner, serving func() bool) {
 	})
 }
 
-// say tells the other proxies who holds the lock, one without PID if nobody does, or asks them if owner is nil.
+// say reports to the other proxies who holds the lock, one without PID if no process does, or asks them if owner is nil.
 func (l *Lock) say(owner *Owner) error {
 	b := netlink.AppendMessage(nil, netlink.Header{Type: unix.NLMSG_NOOP})
 	if owner != nil {

@@ -141,7 +141,7 @@ func FuzzDecode(f *testing.F) {
 			decodeNamedCounter(m.Message)
 			for a := m.Attrs(); a.Next(); {
 				Counts(a.Data)
-				digest{Hash: sha256.New(), objects: map[string]string{}}.expressions(a.Nested(), nil)
+				digest{sha256.New()}.expressions(a.Nested(), nil)
 				_, _ = DecodeElement(a.Data)
 				CommentOf(a.Data)
 			}

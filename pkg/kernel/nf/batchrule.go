@@ -79,7 +79,7 @@ func (b *Batch) FlushChain(name string) {
 	b.onChain("flush", unix.NFT_MSG_DELRULE, 0, name)
 }
 
-// AddRule appends a rule to a chain: a list of expressions ([BeginExpr]). What protocol is, IPPROTO_*, the kernel tells the extensions
+// AddRule appends a rule to a chain: a list of expressions ([BeginExpr]). What protocol is, IPPROTO_*, the kernel passes to the extensions
 // of x_tables in the rule; 0 is none. Commit fails with ENOENT if the chain, or a chain or set that the rule uses, does not exist.
 func (b *Batch) AddRule(chain string, expressions []byte, protocol byte) {
 	b.addRule(unix.NLM_F_APPEND, chain, expressions, protocol)

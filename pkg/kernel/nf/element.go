@@ -68,63 +68,22 @@ func (t *Table) yield(set string, list []byte, yield func(Element, error) bool) 
 	return true
 }
 
-// snapshot reads the lists of elements of a set until no transaction comes in between, or until two complete dumps are equal.
-// The second is for machines on which others never pause for as long as the dump of a large set takes: what they write
-// elsewhere does not change this set, and what they write into it makes the next dump differ. A set that packets fill is dumped
-// once: it changes at any time anyway.
+// snapshot reads the lists of elements of a set until each element is there once. Transactions in between do not matter: on some machines
+// others never pause for as long as the dump of a large set takes. What they write elsewhere does not change this set, and what they write
+// into it a [Watch] reports. A set that packets fill is dumped once: it changes at any time anyway.
 func (t *Table) snapshot(ctx context.Context, set string) (lists [][]byte, _ error) {
-	seed := maphash.MakeSeed()
-	last := summary{count: -1}
-	err := netlink.Retry(ctx, func() error {
-		interrupted := t.quiet(func() (err error) {
-			lists, err = t.elements(ctx, set)
-			return err
-		})
-		if interrupted != nil && (!errors.Is(interrupted, netlink.ErrInterrupted) || errors.Is(interrupted, unix.EINTR)) {
-			return interrupted // the dump is not complete
+	err := netlink.Retry(ctx, func() (err error) {
+		lists, err = t.elements(ctx, set)
+		if err != nil && (!errors.Is(err, netlink.ErrInterrupted) || errors.Is(err, unix.EINTR)) {
+			return err // the dump is not complete
 		}
 		declared, err := t.getSet(set)
 		if err != nil || declared.flags&(unix.NFT_SET_TIMEOUT|unix.NFT_SET_EVAL) != 0 {
 			return err
 		}
-		if err := declared.checkComplete(lists); err != nil || interrupted == nil {
-			return err
-		}
-		before := last
-		last = summaryOf(seed, lists)
-		if last == before {
-			return nil
-		}
-		return interrupted
+		return declared.checkComplete(lists)
 	})
 	return lists, err
-}
-
-// summary digests a dump of a set, regardless of the order and of what packets change.
-type summary struct {
-	count int
-	sum   uint64
-}
-
-// summaryOf digests lists of elements.
-func summaryOf(seed maphash.Seed, lists [][]byte) (s summary) {
-	var h maphash.Hash
-	h.SetSeed(seed)
-	for _, list := range lists {
-		for e := netlink.ReadAttrs(list); e.Next(); {
-			h.Reset()
-			for a := e.Nested(); a.Next(); {
-				switch a.Type {
-				case unix.NFTA_SET_ELEM_KEY, nftaSetElemKeyEnd, unix.NFTA_SET_ELEM_FLAGS, unix.NFTA_SET_ELEM_DATA, unix.NFTA_SET_ELEM_USERDATA:
-					maphash.WriteComparable(&h, [2]int{int(a.Type), len(a.Data)})
-					h.Write(a.Data)
-				}
-			}
-			s.count++
-			s.sum += h.Sum64()
-		}
-	}
-	return s
 }
 
 // elements reads the lists of elements of a set, a list for each message.

@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"hash"
+	"maps"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -34,66 +35,72 @@ func (t *Table) Fingerprint(ctx context.Context, except string) (string, map[str
 // FingerprintLen is the number of bytes of the digest that are kept, so that the result fits into a comment.
 const FingerprintLen = 16
 
+// covered are the kinds of objects with what is digested of each: named counters, quotas and the like, and flow tables, so that those of
+// other programs are noticed. Handles, use counts and whatever a later kernel adds are left out on purpose.
+func covered() []coveredKind {
+	return []coveredKind{
+		{"set ", unix.NFT_MSG_GETSET, []uint16{unix.NFTA_SET_FLAGS, unix.NFTA_SET_KEY_TYPE, unix.NFTA_SET_KEY_LEN, unix.NFTA_SET_DATA_TYPE,
+			unix.NFTA_SET_DATA_LEN, unix.NFTA_SET_POLICY, unix.NFTA_SET_DESC, unix.NFTA_SET_TIMEOUT, unix.NFTA_SET_GC_INTERVAL,
+			unix.NFTA_SET_USERDATA, unix.NFTA_SET_OBJ_TYPE, nftaSetExpr, nftaSetExpressions}},
+		{"chain ", unix.NFT_MSG_GETCHAIN, []uint16{unix.NFTA_CHAIN_HOOK, unix.NFTA_CHAIN_POLICY, unix.NFTA_CHAIN_TYPE, nftaChainFlags, nftaChainUserdata}},
+		{"object ", unix.NFT_MSG_GETOBJ, []uint16{unix.NFTA_OBJ_TYPE}},
+		{"object ", unix.NFT_MSG_GETFLOWTABLE, []uint16{attrName}},
+	}
+}
+
+type coveredKind struct {
+	name       string
+	command    int
+	attributes []uint16
+}
+
 func (t *Table) fingerprint(except string) (sum string, objects map[string]string, _ error) {
-	d := digest{sha256.New(), map[string]string{}}
+	objects = map[string]string{}
 	err := t.Get(t.query(unix.NFT_MSG_GETTABLE, ""), func(m netlink.Message) error {
-		d.attrs(m.Attrs(), unix.NFTA_TABLE_NAME, unix.NFTA_TABLE_FLAGS, nftaTableUserdata)
+		objects["table"] = digestOf(m.Attrs(), unix.NFTA_TABLE_FLAGS, nftaTableUserdata).String()
 		return nil
 	})
 	if errors.Is(err, unix.ENOENT) {
 		return "", nil, nil
 	}
+	// Anonymous sets are part of the rules that use them, and their names depend on what else existed when they were created.
+	anonymous := map[string]string{}
+	for _, kind := range covered() {
+		if err != nil {
+			return "", nil, err
+		}
+		err = t.Dump(t.query(kind.command, ""), func(m netlink.Message) error {
+			name, of := m.AttrString(nameAttr(kind.command)), digestOf(m.Attrs(), kind.attributes...).String()
+			switch {
+			case kind.command == unix.NFT_MSG_GETSET && decodeSet(m).flags&unix.NFT_SET_ANONYMOUS != 0:
+				anonymous[name] = of
+			case kind.command != unix.NFT_MSG_GETCHAIN || name != except:
+				objects[kind.name+name] += of
+			}
+			return nil
+		})
+	}
+	for name := range anonymous {
+		content, failed := t.fingerprintElements(name)
+		anonymous[name] += content
+		err = errors.Join(err, failed)
+	}
 	if err != nil {
 		return "", nil, err
 	}
-	anonymous, err := t.fingerprintSets(d)
-	if err == nil {
-		err = t.fingerprintChains(d, except)
-	}
-	if err == nil {
-		err = t.fingerprintRules(d, except, anonymous)
-	}
-	if err == nil {
-		err = t.fingerprintOthers(d)
-	}
-	return d.String(), d.objects, err
-}
-
-// fingerprintSets digests the declarations of sets, by name, and returns digests of the anonymous ones: these are part of the
-// rules that use them, and their names depend on what else existed when they were created.
-func (t *Table) fingerprintSets(d digest) (anonymous map[string]string, _ error) {
-	declarations, anonymous := map[string]string{}, map[string]string{}
-	err := t.Dump(t.query(unix.NFT_MSG_GETSET, ""), func(m netlink.Message) error {
-		set := decodeSet(m)
-		one := digest{Hash: sha256.New()}
-		one.attrs(m.Attrs(), unix.NFTA_SET_FLAGS, unix.NFTA_SET_KEY_TYPE, unix.NFTA_SET_KEY_LEN, unix.NFTA_SET_DATA_TYPE,
-			unix.NFTA_SET_DATA_LEN, unix.NFTA_SET_POLICY, unix.NFTA_SET_DESC, unix.NFTA_SET_TIMEOUT,
-			unix.NFTA_SET_GC_INTERVAL, unix.NFTA_SET_USERDATA, unix.NFTA_SET_OBJ_TYPE)
-		if expr := m.Attr(nftaSetExpr); expr != nil {
-			one.expression(expr, nil)
+	err = t.Rules(t.family, t.name, "", func(r Rule) { // those of a chain in their order
+		if chain := r.Chain(); chain != except {
+			of := digestOf(r.Attrs(), unix.NFTA_RULE_USERDATA)
+			of.expressions(r.Expressions(), anonymous)
+			objects["chain "+chain] += of.String()
 		}
-		if exprs := m.Attr(nftaSetExpressions); exprs != nil {
-			one.expressions(netlink.ReadAttrs(exprs), nil)
-		}
-		if set.flags&unix.NFT_SET_ANONYMOUS != 0 {
-			anonymous[set.Name] = one.String()
-		} else {
-			declarations[set.Name] = one.String()
-		}
-		return nil
 	})
-	if err != nil {
-		return nil, err
+	all := digestOf(netlink.Attrs{})
+	for _, name := range slices.Sorted(maps.Keys(objects)) {
+		all.item(0, []byte(name))
+		all.item(1, []byte(objects[name]))
 	}
-	d.sorted("set ", declarations)
-	for name := range anonymous {
-		content, err := t.fingerprintElements(name)
-		if err != nil {
-			return nil, err
-		}
-		anonymous[name] += content
-	}
-	return anonymous, nil
+	return all.String(), objects, err
 }
 
 // fingerprintElements digests a set's elements.
@@ -105,75 +112,26 @@ func (t *Table) fingerprintElements(set string) (string, error) {
 	}
 	for _, list := range lists {
 		for a := netlink.ReadAttrs(list); a.Next(); {
-			one := digest{Hash: sha256.New()}
-			one.attrs(a.Nested(), unix.NFTA_SET_ELEM_KEY, unix.NFTA_SET_ELEM_DATA, unix.NFTA_SET_ELEM_FLAGS,
-				unix.NFTA_SET_ELEM_TIMEOUT, nftaSetElemKeyEnd)
-			elements = append(elements, one.Sum(nil))
+			elements = append(elements, digestOf(a.Nested(), unix.NFTA_SET_ELEM_KEY, unix.NFTA_SET_ELEM_DATA, unix.NFTA_SET_ELEM_FLAGS,
+				unix.NFTA_SET_ELEM_TIMEOUT, nftaSetElemKeyEnd).Sum(nil))
 		}
 	}
 	slices.SortFunc(elements, bytes.Compare)
 	return string(bytes.Join(elements, nil)), nil
 }
 
-func (t *Table) fingerprintChains(d digest, except string) error {
-	chains := map[string]string{}
-	err := t.Dump(t.query(unix.NFT_MSG_GETCHAIN, ""), func(m netlink.Message) error {
-		name := m.AttrString(unix.NFTA_CHAIN_NAME)
-		if name == except {
-			return nil
-		}
-		one := digest{Hash: sha256.New()}
-		one.attrs(m.Attrs(), unix.NFTA_CHAIN_HOOK, unix.NFTA_CHAIN_POLICY, unix.NFTA_CHAIN_TYPE, nftaChainFlags,
-			nftaChainUserdata)
-		chains[name] = one.String()
-		return nil
-	})
-	d.sorted("chain ", chains)
-	return err
-}
-
-// fingerprintRules digests each chain's rules in their order.
-func (t *Table) fingerprintRules(d digest, except string, anonymous map[string]string) error {
-	rules := map[string]string{}
-	err := t.Rules(t.family, t.name, "", func(r Rule) {
-		chain := r.Chain()
-		if chain == except {
-			return
-		}
-		one := digest{Hash: sha256.New()}
-		one.expressions(r.Expressions(), anonymous)
-		one.attrs(r.Attrs(), unix.NFTA_RULE_USERDATA)
-		rules[chain] += one.String()
-	})
-	d.sorted("chain ", rules)
-	return err
-}
-
-// fingerprintOthers digests objects of other kinds, so that those of other processes are noticed: named counters, quotas and
-// the like, and flow tables.
-func (t *Table) fingerprintOthers(d digest) error {
-	for _, kind := range []struct {
-		command  int
-		property uint16 // that is part of the digest
-	}{{unix.NFT_MSG_GETOBJ, unix.NFTA_OBJ_TYPE}, {unix.NFT_MSG_GETFLOWTABLE, attrName}} {
-		found := map[string]string{}
-		err := t.Dump(t.query(kind.command, ""), func(m netlink.Message) error {
-			found[m.AttrString(attrName)] = string(m.Attr(kind.property))
-			return nil
-		})
-		if err != nil {
-			return err
-		}
-		d.sorted("object ", found)
-	}
-	return nil
-}
-
 // digest hashes items so that different sequences of items have different digests.
-type digest struct {
-	hash.Hash
-	// objects collects the digests of single objects, unless it is nil.
-	objects map[string]string
+type digest struct{ hash.Hash }
+
+// digestOf hashes the attributes of the given types.
+func digestOf(a netlink.Attrs, types ...uint16) digest {
+	d := digest{sha256.New()}
+	for a.Next() {
+		if slices.Contains(types, a.Type) {
+			d.item(a.Type, a.Data)
+		}
+	}
+	return d
 }
 
 func (d digest) String() string { return hex.EncodeToString(d.Sum(nil)[:FingerprintLen]) }
@@ -184,31 +142,6 @@ func (d digest) item(typ uint16, data []byte) {
 	binary.BigEndian.PutUint64(header[2:], uint64(len(data)))
 	d.Write(header[:])
 	d.Write(data)
-}
-
-// attrs hashes the attributes of the given types. It leaves out others on purpose: handles, use counts, and whatever a later
-// kernel adds.
-func (d digest) attrs(a netlink.Attrs, types ...uint16) {
-	for a.Next() {
-		if slices.Contains(types, a.Type) {
-			d.item(a.Type, a.Data)
-		}
-	}
-}
-
-// sorted hashes a map from the names of objects of a kind to their content, in the order of the names.
-func (d digest) sorted(kind string, m map[string]string) {
-	d.item(0, binary.BigEndian.AppendUint64(nil, uint64(len(m))))
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	for _, k := range keys {
-		d.item(1, []byte(k))
-		d.item(2, []byte(m[k]))
-		d.objects[kind+k] += m[k]
-	}
 }
 
 func (d digest) expressions(list netlink.Attrs, anonymous map[string]string) {

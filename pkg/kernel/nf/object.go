@@ -112,7 +112,7 @@ type Set struct {
 // declaration is a set with what its declaration says.
 type declaration struct {
 	Set
-	flags, keyType uint32 // NFT_SET_*, NFTA_SET_KEY_TYPE
+	flags uint32 // NFT_SET_*
 }
 
 func decodeSet(m netlink.Message) (s declaration) {
@@ -124,8 +124,6 @@ func decodeSet(m netlink.Message) (s declaration) {
 		case unix.NFTA_SET_FLAGS:
 			s.flags = a.Uint32()
 			s.Map = s.flags&unix.NFT_SET_MAP != 0
-		case unix.NFTA_SET_KEY_TYPE:
-			s.keyType = a.Uint32()
 		case nftaSetCount:
 			s.Count = int(a.Uint32())
 		}

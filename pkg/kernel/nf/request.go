@@ -95,19 +95,3 @@ func ReadGeneration(m netlink.Message) (number Generation, program string, proce
 	}
 	return number, program, process
 }
-
-// quiet runs read, and returns netlink.ErrInterrupted if a transaction came in between.
-func (c *Conn) quiet(read func() error) error {
-	before, err := c.Generation()
-	if err != nil {
-		return err
-	}
-	if err := read(); err != nil {
-		return err
-	}
-	after, err := c.Generation()
-	if err == nil && before != after {
-		err = netlink.ErrInterrupted
-	}
-	return err
-}

@@ -42,10 +42,18 @@ func consistent[T any](ctx context.Context, t *Table, op string, read func() (T,
 	var found T
 	_, err := t.Do(ctx, func() error {
 		return netlink.Retry(ctx, func() error {
-			return t.quiet(func() (err error) {
+			before, err := t.Generation()
+			if err == nil {
 				found, err = read()
+			}
+			if err != nil {
 				return err
-			})
+			}
+			after, err := t.Generation()
+			if err == nil && before != after {
+				err = netlink.ErrInterrupted
+			}
+			return err
 		})
 	})
 	if err != nil {

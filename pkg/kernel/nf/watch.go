@@ -225,7 +225,7 @@ func (w *Watch) receive() (some bool) {
 	for {
 		if w.messages > maxMessages && w.member {
 			w.missed = true
-			_ = w.leave() // it is then told more than it wants to know
+			_ = w.leave() // it then receives more than it needs
 		}
 		found, lost := w.listener.Receive(w.add)
 		some = some || found

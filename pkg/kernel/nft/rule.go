@@ -47,7 +47,7 @@ const (
 	nextNumber                                    // numgen inc mod n
 	sourceHash                                    // jhash ip saddr mod n
 	flowHash                                      // jhash ip saddr . th sport mod n
-	sourcePort                                    // th sport, of which hashes are made
+	sourcePort                                    // th sport, which is hashed
 	constant                                      // numgen random mod 1 offset n
 )
 

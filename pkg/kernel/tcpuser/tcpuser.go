@@ -1,7 +1,7 @@
 //go:build linux
 
 // Package tcpuser is the door to the owners of TCP connections of this machine (sock_diag(7)): it finds them, which needs no rights, and
-// tells them that a connection has ended.
+// informs them that a connection has ended.
 package tcpuser
 
 import (

@@ -101,17 +101,14 @@ func OpenUsable(ctx context.Context, mode Mode, wanted Families) (opened Backend
 // twice as long each time up to awaitLast. It returns false if ctx ends before.
 func AwaitUsable(ctx context.Context, mode Mode, family cluster.Family) bool {
 	backoff := wait.Backoff{Duration: awaitFirst, Factor: 2, Cap: awaitLast, Steps: math.MaxInt}
-	for {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(backoff.Step()):
-		}
-		if opened, err := mode.Open(ctx, family); err == nil {
+	ended := backoff.DelayFunc().Until(ctx, false, true, func(ctx context.Context) (bool, error) {
+		opened, err := mode.Open(ctx, family)
+		if err == nil {
 			_ = opened.Close() // nothing was written
-			return true
 		}
-	}
+		return err == nil, nil
+	})
+	return ended == nil
 }
 
 // The times between attempts to open a family that was left out. Each attempt may run a few programs.

@@ -251,6 +251,7 @@ func (c *converter) node(object *corev1.Node) (*Node, []*Problem) {
 	node := &Node{
 		Name:     object.Name,
 		Exists:   true,
+		UID:      string(object.UID),
 		Zone:     object.Labels[corev1.LabelTopologyZone],
 		PodCIDRs: p.prefixes("spec.podCIDRs", object.Spec.PodCIDRs),
 		Draining: object.DeletionTimestamp != nil ||

@@ -415,7 +415,7 @@ func TestNode(t *testing.T) {
 	b := NewBuilder("n1")
 	problems := apply(b, func(u *Update) { u.SetNode(node); u.SetNode(newNode("n2", "192.0.2.9")) })
 	checkProblems(t, "Node n1: ", []string{`spec.podCIDRs[2]: "bad" is not a CIDR`, `status.addresses[3].address: "x" is not an IP address`}, problems)
-	want := "{Name:n1 Exists:true Addresses:[10.9.0.2 fd00::9] Interfaces:[] PodCIDRs:[10.1.0.0/24 fd00:1::/64] Zone:z1 Draining:false}"
+	want := "{Name:n1 Exists:true UID: Addresses:[10.9.0.2 fd00::9] Interfaces:[] PodCIDRs:[10.1.0.0/24 fd00:1::/64] Zone:z1 Draining:false}"
 	if got := fmt.Sprintf("%+v", *b.Snapshot().Node); got != want {
 		t.Errorf("node\n%s\nwant\n%s", got, want)
 	}

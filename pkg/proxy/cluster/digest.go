@@ -49,7 +49,7 @@ func (s *Service) Digest() uint64 {
 	return hash.Sum64()
 }
 
-// digest is the text of which a digest is made. Everything of variable length begins with its length.
+// digest is the text that is hashed. Everything of variable length begins with its length.
 type digest struct{ bytes []byte }
 
 func (d *digest) number(n int)      { d.bytes = binary.AppendVarint(d.bytes, int64(n)) }

@@ -28,7 +28,7 @@ func (s *EndpointSlice) equal(o *EndpointSlice) bool {
 }
 
 func (n *Node) equal(o *Node) bool {
-	return n.Name == o.Name && n.Exists == o.Exists && n.Zone == o.Zone && n.Draining == o.Draining &&
+	return n.Name == o.Name && n.Exists == o.Exists && n.UID == o.UID && n.Zone == o.Zone && n.Draining == o.Draining &&
 		slices.Equal(n.Addresses, o.Addresses) &&
 		slices.Equal(n.Interfaces, o.Interfaces) &&
 		slices.Equal(n.PodCIDRs, o.PodCIDRs)

@@ -223,6 +223,8 @@ type Node struct {
 	Name string
 	// Exists reports whether the Node object exists. Its last values remain in use when it is deleted.
 	Exists bool
+	// UID distinguishes the object from another of the same name. Empty without an API server.
+	UID string
 	// Addresses has at most one address of each family, the primary one first: those passed to NewBuilder, then the
 	// first one of a family among the object's InternalIPs and then its ExternalIPs. The object has none until the
 	// cloud provider has initialized the Node.

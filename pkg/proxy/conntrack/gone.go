@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// maxResets is how many TCP connections are reset before a pause of resetPause: their clients connect again at once.
+	// maxResets is how many TCP connections are reset before a pause of resetPause, each family having the same share: their clients
+	// connect again at once.
 	maxResets  = 10_000
 	resetPause = time.Second
 	// moves is how long no EndpointSlice may list an endpoint before it is gone: two writes move it from one slice to another.
@@ -38,8 +39,7 @@ type burst struct {
 	example              conntrack.Flow
 	// due is when to log it; nil if there is nothing.
 	due <-chan time.Time
-	// tried counts the resets of the sweeps since the last pause, limited is whether there were too many.
-	tried   int
+	// limited is whether there were too many since the last pause.
 	limited bool
 }
 
@@ -53,16 +53,16 @@ func (b *burst) log(ctx context.Context) {
 // resets returns the TCP connections to endpoints that left, after it has aborted this node's own ends.
 func (r *Reconciler) resets(ctx context.Context, family cluster.Family, left map[netip.Addr]bool) func(*conntrack.Flow) bool {
 	lost := r.lost(family, cluster.TCP)
+	share := maxResets / len(r.config.Families)
 	return func(flow *conntrack.Flow) bool {
-		switch {
-		case !left[flow.ReplySource.Addr()] || r.burst.limited || !lost(flow):
+		if share < 0 || !left[flow.ReplySource.Addr()] || !lost(flow) {
 			return false
-		case r.burst.tried == maxResets:
+		}
+		if share--; share < 0 {
 			r.burst.limited = true
 			r.addLocked(family, work{left: left})
 			return false
 		}
-		r.burst.tried++
 		r.burst.example = *flow
 		if now, _ := r.current(family); now.Node.Has(flow.Source.Addr()) {
 			r.abort(ctx, flow)

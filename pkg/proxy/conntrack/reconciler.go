@@ -323,14 +323,10 @@ func (r *Reconciler) sweepAll(ctx context.Context) (took time.Duration, _ error)
 	r.mu.Unlock()
 	failed := []error{r.config.Table.Settle(ctx)}
 	began := time.Now()
-	r.burst.tried, r.burst.limited = 0, false
+	r.burst.limited = false
 	for _, family := range r.config.Families {
 		var left work
 		for _, search := range r.searches(ctx, family, due[family]) {
-			if search.kind == conntrack.TranslatedTCP && r.burst.limited { // by the other family
-				r.addLocked(family, search.work)
-				continue
-			}
 			if err := r.sweep(ctx, family, search.kind, search.unwanted); err != nil {
 				failed = append(failed, err)
 				left = left.and(search.work)

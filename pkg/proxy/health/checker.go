@@ -22,7 +22,10 @@ type Config struct {
 	SyncPeriod time.Duration
 	// Waiting returns the names of the resources that the proxy still waits for; /healthz lists them. It may be nil.
 	Waiting func() []string
-	Clock   clock.PassiveClock
+	// Broken returns why the node does not serve Services although its rules are written; then the proxy is not healthy, but /livez does
+	// not fail. It may be nil.
+	Broken func() []string
+	Clock  clock.PassiveClock
 	// HealthzAnswered and LivezAnswered are called with the status code of every response. They may be nil.
 	HealthzAnswered, LivezAnswered func(code int)
 }
@@ -108,7 +111,8 @@ func (f *family) waitSince(at time.Time) {
 	}
 }
 
-// Healthy reports whether every family has been programmed at least once and has no overdue change. Draining does not matter.
+// Healthy reports whether every family has been programmed at least once and has no overdue change, and nothing is broken. Draining does not
+// matter.
 func (c *Checker) Healthy() bool { return c.report(true).Healthy }
 
 // report is the body of a response.
@@ -126,6 +130,8 @@ type report struct {
 	// DelayedServices is how many Services have a change that is delayed so that it does not delay others. It does not make the proxy
 	// unhealthy.
 	DelayedServices int `json:"delayedServices,omitempty"`
+	// Broken is why the node does not serve Services although its rules are written. It is never set for /livez.
+	Broken []string `json:"broken,omitempty"`
 }
 
 // familyReport is the state of one family. LastUpdated is the time of its last successful sync, null before the first.
@@ -144,6 +150,10 @@ func (c *Checker) report(ready bool) report {
 	defer c.mu.Unlock()
 	now := c.config.Clock.Now()
 	r := report{CurrentTime: now, Healthy: true, Status: map[string]familyReport{}, DelayedServices: c.delayed}
+	if ready && c.config.Broken != nil {
+		r.Broken = c.config.Broken()
+		r.Healthy = len(r.Broken) == 0
+	}
 	oldest := now
 	for name, f := range c.families {
 		status := familyReport{Error: f.err, Healthy: f.waiting.IsZero() || now.Sub(f.waiting) <= 2*c.config.SyncPeriod}
@@ -167,8 +177,8 @@ func (c *Checker) report(ready bool) report {
 
 // Handler serves /healthz and /livez: 200 or 503, with the reason as JSON.
 //
-// /healthz is for load balancers: it also fails before the first successful sync and while the node drains. /livez is
-// for the kubelet: it does not fail in these two cases, because a restart would not help.
+// /healthz is for load balancers: it also fails before the first successful sync, while the node drains, and if something is broken. /livez is
+// for the kubelet: it does not fail in these cases, because a restart would not help.
 func (c *Checker) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {

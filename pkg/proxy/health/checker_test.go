@@ -174,3 +174,22 @@ func TestDelayedServices(t *testing.T) {
 		}
 	}
 }
+
+// TestBroken checks that what is broken fails /healthz and health check node ports, and not /livez.
+func TestBroken(t *testing.T) {
+	var broken []string
+	c := NewChecker(Config{Families: []cluster.Family{cluster.IPv4}, SyncPeriod: time.Second, Clock: testclock.NewFakePassiveClock(epoch),
+		Broken: func() []string { return broken }})
+	c.Synced(synced(0, false))
+	for _, broken = range [][]string{nil, {"a firewall drops everything"}} {
+		healthz, livez, want := ask(c.Handler(), "/healthz"), ask(c.Handler(), "/livez"), http.StatusOK
+		if len(broken) > 0 {
+			want = http.StatusServiceUnavailable
+		}
+		var body struct{ Broken []string }
+		err := json.Unmarshal(healthz.Body.Bytes(), &body)
+		if diff := cmp.Diff(broken, body.Broken); err != nil || diff != "" || healthz.Code != want || livez.Code != http.StatusOK || c.Healthy() != (broken == nil) {
+			t.Errorf("broken %q: /healthz %d %s, /livez %d, healthy %t", broken, healthz.Code, healthz.Body, livez.Code, c.Healthy())
+		}
+	}
+}

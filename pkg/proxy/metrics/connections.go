@@ -201,6 +201,9 @@ func (c *connections) follow(family cluster.Family, p *plan.Plan) {
 
 // hold adds to the number of holders of a route's series.
 func (c *connections) hold(r *plan.Route, n int) {
+	if r.IsCanary() {
+		return
+	}
 	port := servicePortOf(r)
 	c.byPort.hold(port, n, port.values)
 	if c.endpoints == nil {

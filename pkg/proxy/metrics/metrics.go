@@ -105,13 +105,23 @@ func (m *Metrics) RelistHeld() { m.relistsHeld.Inc() }
 // ConnectionClosed counts a connection to one of our servers that was closed to make room. It is safe for concurrent use.
 func (m *Metrics) ConnectionClosed(server string) { m.connectionsClosed.WithLabelValues(server).Inc() }
 
+// DataplaneBroken sets whether a check of the canary fails. It is safe for concurrent use.
+func (m *Metrics) DataplaneBroken(check string, broken bool) {
+	set(m.broken.WithLabelValues(check), broken)
+}
+
 // Waiting sets whether the proxy waits for a reason. It is safe for concurrent use.
 func (m *Metrics) Waiting(reason string, waiting bool) {
+	set(m.waiting.WithLabelValues(reason), waiting)
+}
+
+// set sets a gauge to 1 or 0.
+func set(gauge metrics.GaugeMetric, is bool) {
 	value := 0.0
-	if waiting {
+	if is {
 		value = 1
 	}
-	m.waiting.WithLabelValues(reason).Set(value)
+	gauge.Set(value)
 }
 
 // WatchFailing sets why a resource cannot be listed or watched; an empty reason is for one that can. It is safe for
@@ -138,11 +148,7 @@ func (m *Metrics) ConfigRefused() { m.configRefused.Inc() }
 
 // ConfigDiffers sets whether the configuration file differs from the effective configuration.
 func (m *Metrics) ConfigDiffers(differs bool) {
-	if differs {
-		m.configDiffers.Set(1)
-	} else {
-		m.configDiffers.Set(0)
-	}
+	set(m.configDiffers, differs)
 }
 
 // ExternalIPs sets the number of Services with external IPs that are served, and that are ignored. It is safe for

@@ -50,6 +50,7 @@ type ownSet struct {
 	refused                       *metrics.GaugeVec
 	waiting, watchFailing         *metrics.GaugeVec
 	otherProxySeen                *metrics.GaugeVec
+	broken                        *metrics.GaugeVec
 	problems                      *problems
 	// connections is nil unless wanted.
 	connections *connections
@@ -68,6 +69,7 @@ const (
 	modeLabel     = "mode"
 	resourceLabel = "resource"
 	serverLabel   = "server"
+	checkLabel    = "check"
 
 	serviceNamespaceLabel = "service_namespace"
 	serviceNameLabel      = "service_name"
@@ -149,6 +151,9 @@ func newOwnSet(config *Config) ownSet {
 			"1 if the configuration file is invalid or differs from the configuration in effect, as after a change of the ConfigMap; else 0."),
 		otherProxySeen: gauges(own, "other_proxy_last_seen_timestamp_seconds",
 			"When rules of another kube-proxy were last detected, in seconds since 1970, by its mode.", modeLabel),
+		broken: gauges(own, "dataplane_broken",
+			"1 if a check of --dataplane-canary fails: IPv4 and IPv6 (connections through the rules), settings (the kernel does not forward packets), firewall (a chain drops everything); else 0. Absent without --dataplane-canary.",
+			checkLabel),
 		refused: gauges(own, "refused_service_ports",
 			"Ports of Services whose rules the kernel refuses: they keep their earlier rules, or are not served. Log and Events contain the cause.", familyLabel),
 		waiting: gauges(own, "waiting",
@@ -185,7 +190,7 @@ func (s *metricSet) all() []metrics.Registerable {
 		s.withExternalIPs,
 		s.rulesRepaired, s.connectionsClosed, s.connectionsReset, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.configRefused, s.configDiffers, s.contested, s.delayed, s.invalidManifests,
 		s.refused,
-		s.waiting, s.watchFailing, s.otherProxySeen, s.problems,
+		s.waiting, s.watchFailing, s.otherProxySeen, s.broken, s.problems,
 	}
 	for _, c := range []*metrics.CounterVec{s.syncFailures, s.partialSyncFailures, s.cleanupFailures, s.localhostFailures} {
 		if c != nil {

@@ -31,6 +31,9 @@ func Advance(snap *cluster.Snapshot, opts *Options, before *Plan, limit *Limit) 
 		hairpins:   before.Hairpins.Edit(),
 		queue:      newQueue(before),
 	}
+	for _, route := range before.Canary {
+		c.frontends.Delete(route.Frontend)
+	}
 	if limit == nil {
 		c.all()
 	} else {
@@ -43,7 +46,9 @@ func Advance(snap *cluster.Snapshot, opts *Options, before *Plan, limit *Limit) 
 	if node.equal(before.Node) {
 		node = before.Node
 	}
+	canary := c.canaries(node)
 	return &Plan{
+		Canary:     canary,
 		Services:   c.services.Map(),
 		Frontends:  c.frontends.Map(),
 		Contested:  c.contested.Map(),

@@ -34,35 +34,8 @@ type Options struct {
 	Balancing Balancing
 	// Fences bound the connections of Services.
 	Fences Fences
-}
-
-// Fences are the bounds of the connections of Services, which each node applies by itself, in each family apart.
-type Fences struct {
-	// On applies those of cluster.AnnotationConnectionLimits and of Namespaces, whichever is smaller.
-	On bool
-	// Namespaces are the bounds of each Service of a namespace; those of [OtherNamespaces] apply where a namespace has none.
-	Namespaces map[string]cluster.Fence
-}
-
-// OtherNamespaces stands for all namespaces without Fences of their own.
-const OtherNamespaces = "*"
-
-// of returns the bounds of a Service; nil if there are none.
-func (f *Fences) of(s *cluster.Service) *cluster.Fence {
-	if !f.On {
-		return nil
-	}
-	fence, own := f.Namespaces[s.Name.Namespace]
-	if !own {
-		fence = f.Namespaces[OtherNamespaces]
-	}
-	if s.Fence != nil {
-		fence = fence.Within(s.Fence.Fence)
-	}
-	if fence == (cluster.Fence{}) {
-		return nil
-	}
-	return &fence
+	// Canary are listeners of the proxy itself, at most one of each family, to which it connects through its own rules.
+	Canary []netip.AddrPort
 }
 
 // Limits bounds the rules of one Service: its last ports are not served if there would be more. The zero value bounds nothing.

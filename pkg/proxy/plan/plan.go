@@ -24,6 +24,8 @@ type Plan struct {
 	// Hairpins counts the Services that have an address among their HairpinAddrs, for backends that match connections
 	// after translation.
 	Hairpins cluster.Map[netip.Addr, int]
+	// Canary are the routes of Frontends that are the proxy's own, by which it tries its rules.
+	Canary []*Route
 	// Node holds the settings for the node as a whole.
 	Node *Node
 
@@ -96,7 +98,7 @@ type rareLists struct {
 // pods have such addresses; sorted. A connection from such an address that is sent back to it must be masqueraded, or its replies
 // would bypass the node.
 func (s *Service) HairpinAddrs() []netip.Addr {
-	if s.rare == nil {
+	if s == nil || s.rare == nil { // the canary has no Service
 		return nil
 	}
 	return s.rare.hairpinAddrs

@@ -216,10 +216,15 @@ func (d *decision) internal(route *Route, everywhere, here *Pool) {
 		route.Pool = here
 	}
 	route.Verdict = verdict(route.Pool)
-	route.Masquerade = MasqueradeOffCluster
-	if d.opts.MasqueradeAll || d.opts.podCIDRsUnknown(d.node) {
-		route.Masquerade = MasqueradeAll
+	route.Masquerade = d.opts.masqueradeInternal(d.node)
+}
+
+// masqueradeInternal selects the connections to cluster IPs that get the node's source address.
+func (o *Options) masqueradeInternal(node *cluster.Node) Masquerade {
+	if o.MasqueradeAll || o.podCIDRsUnknown(node) {
+		return MasqueradeAll
 	}
+	return MasqueradeOffCluster
 }
 
 // external completes the route of any other address.

@@ -51,7 +51,7 @@ func hostOf(r *http.Request) (string, netip.Addr) {
 	return host, addr.Unmap()
 }
 
-// privateDomains have no names that a stranger could own. Those of clusters, clouds and machines end in them.
+// privateDomains have no names that an external party could own. Those of clusters, clouds and machines end in them.
 var privateDomains = [...]string{".localhost", ".svc", ".cluster.local", ".internal"}
 
 // RefuseRebinding returns a handler that refuses the requests of web pages that have pointed a name of theirs to a loopback address (DNS
@@ -75,7 +75,7 @@ func RefuseRebinding(handler http.Handler, names ...string) http.Handler {
 	})
 }
 
-// private reports whether no stranger can own a name.
+// private reports whether no external party can own a name.
 func private(name string) bool {
 	if !strings.Contains(name, ".") {
 		return true

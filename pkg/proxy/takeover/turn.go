@@ -23,7 +23,7 @@ const (
 type TurnConfig struct {
 	// Owner describes this process to others that want the lock.
 	Owner netlock.Owner
-	// Serving tells them whether this process serves.
+	// Serving reports to them whether this process serves.
 	Serving func() bool
 	// Serve answers HTTP requests while this proxy waits, until ctx ends. holder returns the other proxy. Run does not go on before
 	// Serve returns, so that its addresses are free.

@@ -230,7 +230,7 @@ func TestHandler(t *testing.T) {
 		{"/services/default/wbe", 404, `did you mean default/web?`},
 		{"/services/default/db", 404, `did you mean other/db?`},
 		{"/explain?from=node&to=10.96.0.10:80", 200, `"verdict":"Balance"`},
-		{"/explain?to=", 400, `is no destination`},
+		{"/explain?to=", 400, `is not a destination`},
 		{"/explain?from=node&to=%5B::ffff:10.96.0.10%5D:80", 400, `ask for 10.96.0.10:80`},
 		{"/digests", 200, `"kind":"Digests","apiVersion":"serviceproxy/v1alpha1","all":"`},
 		{"/digests?services=true", 200, `"services":{"default/web":"`},

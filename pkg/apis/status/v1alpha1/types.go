@@ -76,7 +76,7 @@ type Info struct {
 	// Observed is the number of Services with each problem that only the running proxy sees: RefusedByKernel, ChangeDelayed,
 	// HealthCheckNotServed.
 	Observed map[string]int `json:"observed,omitempty"`
-	// Problems are what is wrong with the proxy's files and settings: InvalidConfiguration, InvalidManifest, NoEndpointInClusterCIDR.
+	// Problems are what is wrong with the proxy's files and settings, and the node: InvalidConfiguration, InvalidManifest, NoEndpointInClusterCIDR, DataplaneBroken.
 	Problems []Problem `json:"problems,omitempty"`
 	// Sync is the last sync, which may have failed.
 	Sync *Sync `json:"sync,omitempty"`
@@ -382,7 +382,7 @@ type Trial struct {
 	Failed int `json:"failed"`
 	// Error is why the first one could not be sent.
 	Error string `json:"error,omitempty"`
-	// Endpoints are the results of those endpoints of which any are known.
+	// Endpoints are those with a result.
 	Endpoints []TriedEndpoint `json:"endpoints,omitempty"`
 	// Conclusion is what the results mean.
 	Conclusion string `json:"conclusion"`

@@ -30,8 +30,9 @@ const (
 	EndpointGone               = "Gone"
 )
 
-// The reasons of Info.Problems about files.
+// The reasons of Info.Problems about files, and about what the canary finds.
 const (
+	ReasonDataplane            = "DataplaneBroken"
 	ReasonInvalidConfiguration = "InvalidConfiguration"
 	ReasonInvalidManifest      = "InvalidManifest"
 )

@@ -104,30 +104,21 @@ func (a *Attrs) Rest() []byte { return a.rest }
 func (a *Attrs) Nested() Attrs { return ReadAttrs(a.Data) }
 
 // Uint16 returns the value as a number in network order.
-func (a *Attrs) Uint16() uint16 {
-	if len(a.Data) != 2 {
-		a.malformed = true
-		return 0
-	}
-	return binary.BigEndian.Uint16(a.Data)
-}
+func (a *Attrs) Uint16() uint16 { return binary.BigEndian.Uint16(a.number(2)) }
 
 // Uint32 returns the value as a number in network order.
-func (a *Attrs) Uint32() uint32 {
-	if len(a.Data) != 4 {
-		a.malformed = true
-		return 0
-	}
-	return binary.BigEndian.Uint32(a.Data)
-}
+func (a *Attrs) Uint32() uint32 { return binary.BigEndian.Uint32(a.number(4)) }
 
 // Uint64 returns the value as a number in network order.
-func (a *Attrs) Uint64() uint64 {
-	if len(a.Data) != 8 {
+func (a *Attrs) Uint64() uint64 { return binary.BigEndian.Uint64(a.number(8)) }
+
+// number returns the value if it has a size, or zeros.
+func (a *Attrs) number(size int) []byte {
+	if len(a.Data) != size {
 		a.malformed = true
-		return 0
+		return make([]byte, size)
 	}
-	return binary.BigEndian.Uint64(a.Data)
+	return a.Data
 }
 
 // String returns the value as a string.

@@ -49,7 +49,7 @@ var _ ipt.Tables = (*Fake)(nil)
 func New(family ipt.Family, variant ipt.Variant) *Fake {
 	f := &Fake{
 		family:   family,
-		features: ipt.Features{Variant: variant, RandomFully: true, AddressBits: true},
+		features: ipt.Features{Variant: variant, AddressBits: true},
 		tables:   map[string]*fakeTable{},
 		kernel:   nftest.New(),
 	}

@@ -69,20 +69,12 @@ func (t *kernelTracer) begin(ctx context.Context, f *Filter) error {
 	return nil
 }
 
-// otherOwner returns ErrRunning if a family's table exists.
-func (t *kernelTracer) otherOwner(family nf.Family) error {
-	exists, err := t.conn.Exists(family, Table)
-	if exists {
-		return ErrRunning
-	}
-	return netlink.WithAdvice(err, nf.Advice)
-}
-
 // explain returns what a refused table means.
 func (t *kernelTracer) explain(err error, family nf.Family) error {
+	exists, _ := t.conn.Exists(family, Table)
 	switch refused, _ := errors.AsType[*nf.Refusal](err); {
-	case errors.Is(t.otherOwner(family), ErrRunning):
-		return ErrRunning // it began just now
+	case exists:
+		return ErrRunning
 	case refused != nil && refused.Op == nf.AddTable && (refused.Errno == unix.EINVAL || refused.Errno == unix.EOPNOTSUPP):
 		return fmt.Errorf("%w: %w", ErrOldKernel, refused.Errno)
 	default:

@@ -110,17 +110,18 @@ func (a *applier) routeLocalnet() error {
 
 // write creates and rewrites chains and then deletes unused ones, in as few transactions as the variant handles well.
 func (a *applier) write(table string, writes []write, deletes []string) error {
-	for len(writes) > 0 {
-		n := a.next(writes)
-		last := n == len(writes) && len(deletes) > 0 && len(deletes) <= a.chunk
+	for units := split(writes); len(units) > 0; {
+		n := a.next(units)
+		last := n == len(units) && len(deletes) > 0 && len(deletes) <= a.chunk
 		var gone []string
 		if last {
 			gone = deletes
 		}
-		err := a.restore(table, writes[:n], gone)
+		err := a.restore(table, slices.Concat(units[:n]...), gone)
 		if err != nil && (last || ipt.TooLarge(err)) {
-			// A chain that is used by a rule of another program cannot be deleted: try without the deletions.
-			err, last = a.inParts(table, writes[:n]), false
+			// A chain that is used by a rule of another program cannot be deleted: try without the deletions. Outside of the initial user
+			// namespace several transactions may be needed.
+			last, err = false, backend.InParts(n, func(from, to int) error { return a.restore(table, slices.Concat(units[from:to]...), nil) }, ipt.TooLarge)
 		}
 		if err != nil {
 			return a.refused(table, err)
@@ -128,28 +129,39 @@ func (a *applier) write(table string, writes []write, deletes []string) error {
 		if last {
 			return nil
 		}
-		writes = writes[n:]
+		units = units[n:]
 	}
 	return a.remove(table, deletes)
+}
+
+// split splits writes into units.
+func split(writes []write) (units [][]write) {
+	for i := range writes {
+		if i == 0 || !writes[i].together(&writes[i-1]) {
+			units = append(units, nil)
+		}
+		unit := &units[len(units)-1]
+		*unit = append(*unit, writes[i])
+	}
+	return units
 }
 
 // linesPerUnit is the number of lines of a large unit: of Services with five endpoints, if each has a chain. The kernel visits all
 // chains at each transaction, so fewer are better.
 const linesPerUnit = 16
 
-// next returns how many of the writes belong to the next transaction. It does not split units.
-func (a *applier) next(writes []write) int {
-	units, lines := 1, 0
-	for i := range writes {
-		if i > 0 && !writes[i].together(&writes[i-1]) {
-			if units == a.chunk || lines > linesPerUnit*a.chunk {
-				return i
-			}
-			units++
+// next returns how many of the units belong to the next transaction.
+func (a *applier) next(units [][]write) int {
+	lines := 0
+	for i, unit := range units {
+		if i == a.chunk || lines > linesPerUnit*a.chunk {
+			return i
 		}
-		lines += writes[i].body.count
+		for _, w := range unit {
+			lines += w.body.count
+		}
 	}
-	return len(writes)
+	return len(units)
 }
 
 // refused returns the error of a transaction with rules for ports. The programs do not say whether they could have written anything at
@@ -162,26 +174,6 @@ func (a *applier) refused(table string, err error) error {
 		return fmt.Errorf("nothing can be written, not even an empty chain: %w", trial)
 	}
 	return &backend.RefusedError{Cause: err}
-}
-
-// inParts writes whole units, in one transaction or, outside of the initial user namespace, in as many as they need.
-func (a *applier) inParts(table string, writes []write) error {
-	units := split(writes)
-	return backend.InParts(len(units), func(from, to int) error {
-		return a.restore(table, slices.Concat(units[from:to]...), nil)
-	}, ipt.TooLarge)
-}
-
-// split splits writes into units.
-func split(writes []write) [][]write {
-	var units [][]write
-	for i, w := range writes {
-		if i == 0 || !w.together(&writes[i-1]) {
-			units = append(units, nil)
-		}
-		units[len(units)-1] = append(units[len(units)-1], w)
-	}
-	return units
 }
 
 // transaction returns the one that creates or empties chains, fills some, and deletes others.

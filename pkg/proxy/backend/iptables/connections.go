@@ -4,7 +4,7 @@ import (
 	"context"
 	"iter"
 	"net/netip"
-	"slices"
+	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
@@ -102,27 +102,6 @@ func (m *meter) chainOfFrontend(at place, f plan.Frontend) chainName {
 
 // port selects the counters of a port's endpoints: of all rules in the chains of its pools that send connections to one.
 func (m *meter) port(key portKey) {
-	p, ok := m.written.ports.Get(key)
-	if !ok {
-		return
-	}
-	service, _ := m.written.from.Services.Get(p.routes[0].Service)
-	pw := &portWriter{writer: m.writer, key: key, affinity: p.routes[0].Affinity.For()}
-	if service != nil {
-		pw.hairpins = service.HairpinAddrs()
-	}
-	var all []netip.AddrPort
-	for _, r := range p.routes {
-		all = append(all, r.Pool.Endpoints...)
-		if r.ShortCut != nil {
-			all = append(all, r.ShortCut.Endpoints...)
-		}
-	}
-	slices.SortFunc(all, netip.AddrPort.Compare)
-	targets := map[ipt.Target]backend.PortEndpoint{}
-	for _, endpoint := range slices.Compact(all) {
-		targets[pw.send(endpoint)] = backend.PortEndpoint{Port: key.name, Protocol: key.protocol, Endpoint: endpoint}
-	}
 	for _, prefix := range []string{prefixCluster, prefixLocal} {
 		in := chainName{tableNAT, key.chain(prefix)}
 		chain, _ := m.written.chains.Get(in)
@@ -130,12 +109,26 @@ func (m *meter) port(key portKey) {
 			continue
 		}
 		for _, rule := range chain.rules() {
-			if to, ok := targets[rule.Target]; ok {
-				counter := backend.EndpointCounter{PortEndpoint: to, In: in.name}
+			if endpoint := m.endpoint(rule.Target); endpoint.IsValid() {
+				counter := backend.EndpointCounter{PortEndpoint: backend.PortEndpoint{Port: key.name, Protocol: key.protocol, Endpoint: endpoint}, In: in.name}
 				m.want(in, rule, func(n uint64) { m.counts.Endpoints[counter] += n })
 			}
 		}
 	}
+}
+
+// endpoint returns the endpoint that a target sends connections to, perhaps through its chain; it is invalid if there is none.
+func (m *meter) endpoint(target ipt.Target) netip.AddrPort {
+	switch to := target.(type) {
+	case ipt.DNAT:
+		return netip.AddrPort(to)
+	case ipt.Jump:
+		if chain, ok := m.written.chains.Get(chainName{tableNAT, string(to)}); ok && strings.HasPrefix(string(to), prefixEndpoint) {
+			rules := chain.rules()
+			return m.endpoint(rules[len(rules)-1].Target)
+		}
+	}
+	return netip.AddrPort{}
 }
 
 // read reads the selected counters of one table.

@@ -58,11 +58,11 @@ func FuzzParse(f *testing.F) {
 	f.Add("*nat\n:KUBE-SVC-X [0:0]\n[3:4] -A KUBE-SVC-X -m comment --comment \"a\\\" b\" -j KUBE-SEP-Y\n-A PREROUTING -j KUBE-SERVICES\nCOMMIT\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		readFrom := func(text string) *ruleset {
-			out := &ruleset{}
-			r := &reader{ruleset: out, chains: out.chains.Edit()}
-			r.add(tableNAT, parse(text), nil)
-			out.chains = r.chains.Map()
-			return out
+			s := newSeen(nil, &ruleset{})
+			for name, rules := range parse(text) {
+				s.add(chainName{tableNAT, name}, rules)
+			}
+			return s.ruleset(true)
 		}
 		read := readFrom(text)
 		var writes []write

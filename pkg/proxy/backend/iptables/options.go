@@ -28,8 +28,6 @@ const (
 
 // capabilities are the properties of the machine that rules depend on, determined once.
 type capabilities struct {
-	// randomFully means that MASQUERADE can choose source ports at random.
-	randomFully bool
 	// dropInvalid means that packets which conntrack considers invalid are dropped: it does not translate them, and an
 	// endpoint's answer that leaves untranslated makes the client reset the connection (kubernetes/kubernetes#74839).
 	// With tcpBeLiberal there are none.
@@ -50,7 +48,7 @@ const (
 
 // probe determines the capabilities.
 func probe(features ipt.Features, opts Options, settings Settings) capabilities {
-	c := capabilities{randomFully: features.RandomFully, dropInvalid: !opts.Liberal, chunk: chunkLegacy, flat: !features.AddressBits}
+	c := capabilities{dropInvalid: !opts.Liberal, chunk: chunkLegacy, flat: !features.AddressBits}
 	if features.Variant == ipt.NFT {
 		c.chunk = chunkNFT
 	}

@@ -7,26 +7,25 @@ import (
 	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
 // maxListed bounds the number of chains of a table whose rules are listed one by one, in 2 ms each.
 const maxListed = 64
 
 // read returns what the kernel holds, compared with a ruleset: chains that are equal are those of the ruleset, and the
-// rules of others are not known, except in the filter table if the patch needs them, and if texts is set. Without an iptables-save,
-// which takes half a minute for 45,000 chains in the nft variant. It reads the text of all rules in the legacy variant, and with old
-// programs.
+// rules of others are not known, except in the filter table if the patch needs them, and if texts is set.
 func read(ctx context.Context, door ipt.Tables, want *ruleset, texts bool) (*ruleset, error) {
-	out := &ruleset{}
-	r := &reader{ruleset: out, door: door, want: want, texts: texts, chains: out.chains.Edit()}
+	s := newSeen(door, want)
 	for _, table := range tables() {
-		if err := r.readTable(ctx, table); err != nil {
+		_, err := s.look(ctx, ctx, table, nil, func(name chainName, right bool) bool {
+			_, wanted := want.chains.Get(name)
+			return slices.Contains(ipt.Builtin(), name.name) || name.ours() && !right && (wanted && table == tableFilter || texts)
+		})
+		if err != nil {
 			return nil, err
 		}
 	}
-	out.chains = r.chains.Map()
-	return out, nil
+	return s.ruleset(texts), nil
 }
 
 // expected returns the rules of the chains in a table, and those that chains of others should have.
@@ -51,95 +50,109 @@ func (r *ruleset) expected(table string) ipt.Expected {
 	}
 }
 
-// reader reads a ruleset.
-type reader struct {
-	*ruleset
-	door   ipt.Tables
-	want   *ruleset
-	texts  bool
-	chains *cluster.Editor[chainName, *chain]
+// seen is what was read of chains, compared with a ruleset.
+type seen struct {
+	door ipt.Tables
+	want *ruleset
+	// right has the chains that exist, with whether they have the rules that they should have. listed are the rules of those
+	// whose text was read, or that have none.
+	right  map[chainName]bool
+	listed map[chainName][]ipt.Rule
 }
 
-// readTable adds the chains and hooks of one table.
-func (r *reader) readTable(ctx context.Context, table string) error {
-	var some []string // nil is all
-	var only *ruleset // as in add
-	compared, err := r.door.Compare(ctx, table, r.want.expected(table))
-	switch {
-	case err == nil:
-		some = []string{}
-	case !errors.Is(err, errors.ErrUnsupported):
-		return err
-	case !r.door.Features().AddressBits && !r.texts:
-		only = r.want
+func newSeen(door ipt.Tables, want *ruleset) *seen {
+	return &seen{door: door, want: want, right: map[chainName]bool{}, listed: map[chainName][]ipt.Rule{}}
+}
+
+// look reads chains of a table, or all if none are given, and the text of those that are shown. It runs no iptables-save, which takes half
+// a minute for 45,000 chains in the nft variant. It reads the text of all rules in the legacy variant, and with old programs. If part ends
+// before ctx, it is late: some chains are missing.
+func (s *seen) look(ctx, part context.Context, table string, names []string, shown func(name chainName, right bool) bool) (late bool, _ error) {
+	compared, err := s.door.Compare(part, table, s.want.expected(table), names...)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return false, s.list(ctx, table, names)
 	}
+	late = err != nil && part.Err() != nil && ctx.Err() == nil
+	if err != nil && !late {
+		return false, err
+	}
+	texts := []string{}
 	for chainIn, found := range compared {
 		name := chainName{table, chainIn}
-		is, wanted := r.want.chains.Get(name)
-		switch {
-		case slices.Contains(ipt.Builtin(), chainIn) && found.Rules > 0:
-			some = append(some, chainIn)
-		case !name.ours():
-		case wanted && found.Equal:
-			r.chains.Set(name, is)
-		default:
-			r.chains.Set(name, &chain{altered: true})
-			if wanted && table == tableFilter || r.texts {
-				some = append(some, chainIn)
-			}
+		is, wanted := s.want.chains.Get(name)
+		s.right[name] = found.Equal && (wanted && !is.altered || !wanted && !name.ours())
+		if found.Rules == 0 {
+			s.listed[name] = nil
+		} else if shown(name, s.right[name]) {
+			texts = append(texts, chainIn)
 		}
 	}
-	listed, err := list(ctx, r.door, table, some)
-	r.add(table, listed, only)
-	return err
+	return late, s.list(ctx, table, texts)
 }
 
-// list returns the rules of chains of a table, as a program prints them, except of those that it cannot list, for example because
-// there is no such chain or nft wrote one. It returns all chains if there are many, and if names is nil.
-func list(ctx context.Context, door ipt.Tables, table string, names []string) (map[string][]ipt.Rule, error) {
+// list reads the text of chains of a table, as a program prints it, except of those that it cannot list, for example because there is no
+// such chain or nft wrote one. It reads all chains if there are many, and if names is nil.
+func (s *seen) list(ctx context.Context, table string, names []string) error {
 	if names == nil || len(names) > maxListed {
-		text, err := door.Save(ctx, table)
-		return parse(text), err
+		text, err := s.door.Save(ctx, table)
+		for chainIn, rules := range parse(text) {
+			s.add(chainName{table, chainIn}, rules)
+		}
+		return err
 	}
-	listed := map[string][]ipt.Rule{}
 	for _, name := range names {
-		texts, err := door.Rules(ctx, table, name)
+		texts, err := s.door.Rules(ctx, table, name)
 		if ctx.Err() != nil || errors.Is(err, ipt.ErrLocked) {
-			return nil, errors.Join(err, ctx.Err())
+			return errors.Join(err, ctx.Err())
 		}
 		if err != nil {
 			continue
 		}
-		listed[name] = nil
+		var rules []ipt.Rule
 		for _, text := range texts {
-			listed[name] = append(listed[name], ipt.Listed(text))
+			rules = append(rules, ipt.Listed(text))
 		}
+		s.add(chainName{table, name}, rules)
 	}
-	return listed, nil
+	return nil
 }
 
-// add adds those of the listed chains of a table that are ours, and the rules in built-in chains that lead to them. If only is not nil,
-// the rules are known only of chains that have its rules: iptables-nft 1.8.7 lists rules of newer versions without their ports and
-// marks, and what it lists would accept or reject too much.
-func (r *reader) add(table string, listed map[string][]ipt.Rule, only *ruleset) {
-	for chainIn, rules := range listed {
-		name, c := chainName{table, chainIn}, &chain{body: kept(rules)}
-		if only != nil {
-			if is, ok := only.chains.Get(name); !ok || !is.equal(c) {
-				c = &chain{altered: true}
-			}
-		}
-		if name.ours() {
-			r.chains.Set(name, c)
+// add adds a chain that was listed.
+func (s *seen) add(name chainName, rules []ipt.Rule) {
+	is, wanted := s.want.chains.Get(name)
+	s.right[name] = s.right[name] || wanted && is.equal(&chain{body: kept(rules)})
+	s.listed[name] = rules
+}
+
+// ruleset returns those chains that are ours, and the rules in built-in chains that lead to them. iptables-nft 1.8.7 lists rules of newer
+// versions without their ports and marks: what it lists would accept or reject too much, and only texts show it.
+func (s *seen) ruleset(texts bool) *ruleset {
+	out := &ruleset{}
+	chains := out.chains.Edit()
+	for name, right := range s.right {
+		is, _ := s.want.chains.Get(name)
+		rules, listed := s.listed[name]
+		switch {
+		case !name.ours():
+		case right:
+			chains.Set(name, is)
+		case listed && (texts || s.door.Features().AddressBits):
+			chains.Set(name, &chain{body: kept(rules)})
+		default:
+			chains.Set(name, &chain{altered: true})
 		}
 	}
-	for _, name := range ipt.Builtin() {
-		for _, rule := range listed[name] {
-			if h, ok := asHook(chainName{table, name}, rule); ok {
-				r.hooks = append(r.hooks, h)
+	out.chains = chains.Map()
+	for _, table := range tables() {
+		for _, name := range ipt.Builtin() {
+			for _, rule := range s.listed[chainName{table, name}] {
+				if h, ok := asHook(chainName{table, name}, rule); ok {
+					out.hooks = append(out.hooks, h)
+				}
 			}
 		}
 	}
+	return out
 }
 
 // parse returns the chains in the output of iptables-save.

@@ -221,7 +221,7 @@ func (w *writer) namedChains(r *rendering) map[chainName][]ipt.Rule {
 			// The mark is removed again, so that a packet that passes here twice, for example in a tunnel, is
 			// masqueraded once.
 			{Target: ipt.SetMark{Value: w.mark, Mask: 0}},
-			{Matches: []ipt.Match{comment("kubernetes service traffic requiring SNAT")}, Target: w.masquerade()}},
+			{Matches: []ipt.Match{comment("kubernetes service traffic requiring SNAT")}, Target: ipt.Masquerade{}}},
 		{tableFilter, chainServices}:  entrance(filterClusterIPs, all),
 		{tableFilter, chainExternal}:  entrance(filterNodePorts, all),
 		{tableFilter, chainFirewall}:  slices.Concat(entrance(filterRestricted, all), entrance(filterOthers, all), w.localhostCounter(), w.loops()),
@@ -307,7 +307,7 @@ func invalidRule() ipt.Rule { return ipt.Rule{Matches: []ipt.Match{ipt.Invalid},
 
 // localhostRule only counts connections to node ports on localhost. It recognises them by their original destination
 // and by the mark that the nat table sets, which only the first packet of a connection has. It is in the filter table,
-// which is small, so that the counter can be read often (docs/decisions/0013).
+// which is small, so that the counter can be read often (docs/decisions/0014).
 func localhostRule(mark uint32) ipt.Rule {
 	return ipt.Rule{Matches: []ipt.Match{comment("node ports on localhost, counted"), ipt.Mark{Value: mark, Mask: mark},
 		ipt.Original(netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8))}}
@@ -322,8 +322,12 @@ func (w *writer) loops() (all []ipt.Rule) {
 		if w.cidr.Overlaps(cidr) || slices.ContainsFunc(w.node.Addrs, cidr.Contains) {
 			continue
 		}
+		refused := []ipt.Match{comment("endpoint that is a cluster IP"), ipt.Translated}
+		if w.node.ResetTCP {
+			all = append(all, ipt.Rule{Matches: append([]ipt.Match{destination(cidr), protocol(cluster.TCP)}, refused...), Target: ipt.Reset})
+		}
 		all = append(all,
-			ipt.Rule{Matches: []ipt.Match{destination(cidr), comment("endpoint that is a cluster IP"), ipt.Translated}, Target: w.reject},
+			ipt.Rule{Matches: append([]ipt.Match{destination(cidr)}, refused...), Target: w.reject},
 			ipt.Rule{Matches: []ipt.Match{source(cidr), comment("forged cluster IP"), ipt.Not(ipt.LocalSource)}, Target: ipt.Drop})
 	}
 	return all

@@ -11,7 +11,7 @@ import (
 // Render implements [backend.Renderer], in the format of iptables-save and iptables-restore --noflush, for a machine with all
 // capabilities.
 func (m Mode) Render(p *plan.Plan, family cluster.Family) string {
-	r := &renderer{family: family, opts: m.Options, can: capabilities{randomFully: true, dropInvalid: true}}
+	r := &renderer{family: family, opts: m.Options, can: capabilities{dropInvalid: true}}
 	want := r.render(p, nil)
 	var b strings.Builder
 	for _, table := range tables() {

@@ -27,10 +27,10 @@ type writer struct {
 func newWriter(family cluster.Family, node *plan.Node, opts Options, can capabilities) *writer {
 	w := &writer{family: family, node: node, mark: opts.Mark, capabilities: can,
 		fullMask: netip.AddrFrom4([4]byte{255, 255, 255, 255}), loopback: netip.PrefixFrom(netip.AddrFrom4([4]byte{127}), 8),
-		reject: ipt.Reject(doorFamily(family))}
+		reject: ipt.Unreachable4}
 	if family == cluster.IPv6 {
 		w.fullMask = netip.MustParseAddr("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")
-		w.loopback = host(netip.IPv6Loopback())
+		w.loopback, w.reject = host(netip.IPv6Loopback()), ipt.Unreachable6
 	}
 	w.cidr, _ = node.LocalTraffic.CIDR(family)
 	for _, cidr := range node.ServiceCIDRs {
@@ -41,16 +41,11 @@ func newWriter(family cluster.Family, node *plan.Node, opts Options, can capabil
 	return w
 }
 
-// masquerade returns the target that replaces the source by the node's address.
-func (w *writer) masquerade() ipt.Target {
-	return ipt.Masquerade{RandomFully: w.capabilities.randomFully}
-}
-
 // refusal returns the target of connections without an endpoint; nil if there is an endpoint.
 func (w *writer) refusal(v plan.Verdict, of cluster.Protocol) ipt.Target {
 	switch {
 	case v == plan.Reject && of == cluster.TCP && w.node.ResetTCP:
-		return ipt.Reset{}
+		return ipt.Reset
 	case v == plan.Reject:
 		return w.reject
 	case v == plan.Drop:

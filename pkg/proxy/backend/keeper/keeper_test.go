@@ -30,7 +30,7 @@ type stub struct {
 	size, own int
 	during    func()
 
-	// begun is what each Begin was told, reread what each Reread was; ended is what End was told, forgotten counts Forget.
+	// begun has the arguments of each Begin, reread of each Reread; ended is that of End, forgotten counts Forget.
 	begun, reread []Touched
 	ended         []bool
 	forgotten     int

@@ -22,7 +22,7 @@ const (
 )
 
 // forgetting is a queue of affinity maps that may hold clients whose endpoint left the pool. It is worked off in parts, so that
-// nobody's change waits until all maps are searched: there may be many, and strangers can fill them.
+// no change waits until all maps are searched: there may be many, and external clients can fill them.
 type forgetting []*search
 
 // search is the work on one map. It is searched until nothing is found, because the kernel's answer lacks elements while it

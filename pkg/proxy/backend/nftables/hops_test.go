@@ -69,7 +69,7 @@ func TestKernelHops(t *testing.T) {
 	}
 	lab := netns.Start(t, netns.Options{})
 	rnd := rand.New(rand.NewPCG(1, 2))
-	b, fresh := openIn(t, lab.Node1.Host), openIn(t, lab.Node2.Host) // few: each is told what all others write
+	b, fresh := openIn(t, lab.Node1.Host), openIn(t, lab.Node2.Host) // few: each is notified of what all others write
 	hops, rounds := 0, 2
 	if testing.Short() {
 		rounds = 1

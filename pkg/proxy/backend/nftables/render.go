@@ -15,7 +15,7 @@ import (
 // desired is what one family's table should hold for a plan, as an immutable value.
 //
 // The order of slots is not part of its meaning, because every slot has the same probability. render puts a pool in any
-// order, and diff keeps endpoints in their slots (docs/decisions/0002).
+// order, and diff keeps endpoints in their slots.
 type desired struct {
 	content
 	schema   *schema

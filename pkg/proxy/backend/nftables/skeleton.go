@@ -115,7 +115,7 @@ func (w *writer) skeleton() *skeleton {
 // Each packet of each connection passes every filter chain of its path, and a chain costs more than its first rules
 // (docs/decisions/0023). So there is one for each of the hooks input, forward and output, which accepts established
 // connections at once, in the hook input after one comparison of the destination. A first packet meets few lookups that its Service
-// does not need (docs/decisions/0035): source ranges are checked on the way to an endpoint, and in forward and output a packet that was
+// does not need (docs/decisions/0023): source ranges are checked on the way to an endpoint, and in forward and output a packet that was
 // translated is looked up by its endpoint only.
 func (w *writer) baseChains() []chain {
 	const masquerade = "masquerade fully-random"

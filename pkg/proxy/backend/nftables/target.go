@@ -3,6 +3,7 @@ package nftables
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -132,14 +133,14 @@ func parseTarget(name string) (target, error) {
 	case remember:
 		t.seconds, t.id = uint32(number(numbers[0], 10)), number(numbers[1], 16)
 	default:
+		if t.kind != local { // the only one with a second count
+			numbers = slices.Insert(numbers, 1, "")
+		}
 		seconds, id, _ := strings.Cut(sticky, "-")
 		t.n, t.m = uint32(number(numbers[0], 10)), uint32(number(numbers[1], 10))
 		t.seconds, t.id = uint32(number(seconds, 10)), number(id, 16)
-		if t.kind != local {
-			t.m = 0
-		}
 		if t.by == cluster.RoundRobin && t.seconds == 0 {
-			t.id = number(numbers[map[bool]int{false: 1, true: 2}[t.kind == local]], 16)
+			t.id = number(numbers[2], 16)
 		}
 	}
 	empty := t.n == 0 && t.kind >= pick && t.kind <= local
@@ -187,8 +188,8 @@ func (t target) onward(k kind, n uint32) target {
 	if k == pickLocal && t.id != 0 {
 		next.id |= uint64(localBit)
 	}
-	if n == 1 && t.seconds == 0 {
-		return next.first()
+	if t.seconds == 0 {
+		return next.picking()
 	}
 	return next
 }
@@ -209,6 +210,14 @@ func (t target) unfenced() target {
 func (t target) forgetful() target {
 	if t.seconds = 0; t.by != cluster.RoundRobin {
 		t.id = 0
+	}
+	return t.picking()
+}
+
+// picking returns the target that picks as t does: a single slot is not picked.
+func (t target) picking() target {
+	if t.n == 1 {
+		return t.first()
 	}
 	return t
 }

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -53,4 +54,17 @@ func TestVersionHangs(t *testing.T) {
 	api.put(slice("a", 2))
 	b.want("a=2")
 	b.stop()
+}
+
+// TestDocsVersion compares the supported versions with those that the documentation and the chart name.
+func TestDocsVersion(t *testing.T) {
+	for file, want := range map[string]string{
+		"docs/compatibility.md":              "API servers " + oldestServer + " to " + newestServer + " are supported",
+		"build/charts/kube-proxy/Chart.yaml": `kubeVersion: ">=` + oldestServer + `.0-0"`,
+	} {
+		text, err := os.ReadFile("../../../../" + file)
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s does not have %q (%v)", file, want, err)
+		}
+	}
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
 // Taint is a taint of a Node: no two of a Node have the same key and effect. The zero value is none. It is the value of a flag.
@@ -71,8 +72,9 @@ type Remover struct {
 	node     string
 	taint    Taint
 	recorder proxy.Recorder
-	// asked reports that the Node, as it exists now, has been passed to serves.
+	// asked reports that the Node has been passed to serves, the object with this UID.
 	asked  bool
+	uid    string
 	serves chan struct{}
 }
 
@@ -89,15 +91,15 @@ func New(config *rest.Config, node string, taint Taint, recorder proxy.Recorder)
 }
 
 // Synced implements [proxy.Observer].
-func (r *Remover) Synced(s *proxy.Sync) { r.synced(s.After.Node.Exists, s.Err()) }
+func (r *Remover) Synced(s *proxy.Sync) { r.synced(s.After.Node, s.Err()) }
 
-// synced notes a sync: whether the Node exists, and why it failed in a family.
-func (r *Remover) synced(exists bool, err error) {
-	r.asked = r.asked && exists
-	if r.asked || !exists || err != nil {
+// synced notes a sync of a Node, and why it failed in a family.
+func (r *Remover) synced(node *cluster.Node, err error) {
+	r.asked = r.asked && node.Exists && node.UID == r.uid
+	if r.asked || !node.Exists || err != nil {
 		return
 	}
-	r.asked = true
+	r.asked, r.uid = true, node.UID
 	select {
 	case r.serves <- struct{}{}:
 	default: // it is being removed

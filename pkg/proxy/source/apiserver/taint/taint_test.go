@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
 // server is an API server with one Node. It is a transport, so that a test in a bubble of synctest has no connection.
@@ -137,6 +138,9 @@ var (
 	others  = []corev1.Taint{{Key: "startup", Value: "yes", Effect: "NoExecute", TimeAdded: new(metav1.Now().Rfc3339Copy())}, {Key: "gpu", Effect: "NoSchedule"}}
 )
 
+// node is a Node that exists, none one that does not.
+var node, none = &cluster.Node{Exists: true, UID: "1"}, &cluster.Node{}
+
 const kept = "startup=yes:NoExecute gpu:NoSchedule"
 
 // TestRemoves removes the taint after the first sync that serves the Node in all families, and nothing else.
@@ -144,14 +148,14 @@ func TestRemoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{taints: slices.Insert(slices.Clone(others), 1, startup)}
 		r, events := start(t, s)
-		r.synced(false, nil) // the Node is not registered yet
-		r.synced(true, fmt.Errorf("busy"))
+		r.synced(none, nil) // the Node is not registered yet
+		r.synced(node, fmt.Errorf("busy"))
 		synctest.Wait()
 		if s.lists != 0 {
 			t.Errorf("the Node was read %d times before it was served", s.lists)
 		}
 		for range 3 {
-			r.synced(true, nil)
+			r.synced(node, nil)
 			synctest.Wait()
 		}
 		if s.left() != kept || s.lists != 1 || s.patch != 1 || fmt.Sprint(events.reasons) != "[StartupTaintRemoved]" {
@@ -159,11 +163,18 @@ func TestRemoves(t *testing.T) {
 		}
 		// The Node is deleted and registered again.
 		s.taints = []corev1.Taint{startup}
-		r.synced(false, nil)
-		r.synced(true, nil)
+		r.synced(none, nil)
+		r.synced(node, nil)
 		synctest.Wait()
 		if s.left() != "" || s.patch != 2 {
 			t.Errorf("left are %s", s.left())
+		}
+		// Once more, between two syncs.
+		s.taints = []corev1.Taint{startup}
+		r.synced(&cluster.Node{Exists: true, UID: "2"}, nil)
+		synctest.Wait()
+		if s.left() != "" || s.patch != 3 {
+			t.Errorf("left of another Node are %s", s.left())
 		}
 	})
 }
@@ -179,7 +190,7 @@ func TestLeavesOthers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			before := s.left()
 			r, events := start(t, s)
-			r.synced(true, nil)
+			r.synced(node, nil)
 			time.Sleep(time.Hour)
 			synctest.Wait()
 			if s.left() != before || s.lists != 1 || s.patch != 0 || len(events.reasons) > 0 {
@@ -194,7 +205,7 @@ func TestRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{taints: append(slices.Clone(others), startup), race: func(s *server) { s.taints = append([]corev1.Taint{startup}, others...) }}
 		r, events := start(t, s)
-		r.synced(true, nil)
+		r.synced(node, nil)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if s.left() != kept || s.patch != 2 || fmt.Sprint(events.reasons) != "[StartupTaintRemoved]" {
@@ -204,7 +215,7 @@ func TestRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{taints: []corev1.Taint{startup}, refusals: 10}
 		r, events := start(t, s)
-		r.synced(true, nil)
+		r.synced(node, nil)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if s.left() != "" || s.patch != 11 || fmt.Sprint(events.reasons) != "[FailedToRemoveStartupTaint StartupTaintRemoved]" {

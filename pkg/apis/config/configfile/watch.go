@@ -1,10 +1,4 @@
-// Package watch watches the configuration file of a running proxy.
-//
-// If a file is written in place or replaced by a rename, and its configuration differs from the effective one, the
-// process ends: the author wants it to take effect now, and the supervisor restarts the process. A ConfigMap is
-// different: the kubelet swaps a symbolic link on the path, on all nodes of a cluster within about a minute. That must
-// not restart all proxies at once, so a swap is only reported, and takes effect with the next restart.
-package watch
+package configfile
 
 import (
 	"context"
@@ -18,7 +12,6 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
 	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 	"github.com/seed-11a05479/kube-proxy/pkg/userfile"
 )
@@ -38,59 +31,59 @@ type Change struct {
 	Err error
 }
 
-// Config configures a File.
-type Config struct {
-	// Path is the path of the file. A pipe cannot be read again, so it is not watched.
-	Path string
-	// Differs reports whether a content differs from the effective configuration. The error is the reason if it is invalid.
-	Differs func(data []byte) (bool, error)
-}
-
-// File is a watched file.
-type File struct {
-	Config
-	period time.Duration // pollPeriod, or less in tests
-	reader *userfile.Files
-	pipe   bool // it was read from a pipe
+// Watch watches the configuration file of a running proxy.
+//
+// If the file is written in place or replaced by a rename, and its configuration differs from the effective one, the process ends: the
+// author wants it to take effect now, and the supervisor restarts the process. A ConfigMap is different: the kubelet swaps a symbolic
+// link on the path, on all nodes of a cluster within about a minute. That must not restart all proxies at once, so a swap is only
+// reported, and takes effect with the next restart.
+type Watch struct {
+	path    string
+	differs func(data []byte) (bool, error)
+	period  time.Duration // pollPeriod, or less in tests
+	reader  *userfile.Files
+	pipe    bool // it was read from a pipe
 	// seen is the last state that was evaluated.
 	seen state
 	// invalid is what Invalid returns.
 	invalid atomic.Pointer[[]string]
 }
 
-// New returns a File. Call it right after the file was read: later changes are detected.
-func New(config Config) *File {
-	f := &File{Config: config, period: pollPeriod, reader: userfile.NewFile(configfile.MaxSize)}
+// NewWatch returns a Watch of the file on a path. Call it right after the file was read: later changes are detected. A pipe cannot be read
+// again, so it is not watched. differs reports whether a content differs from the effective configuration; its error is the reason if the
+// content is invalid.
+func NewWatch(path string, differs func(data []byte) (bool, error)) *Watch {
+	w := &Watch{path: path, differs: differs, period: pollPeriod, reader: userfile.NewFile(MaxSize)}
 	var err error
-	f.seen, _, err = f.read()
+	w.seen, _, err = w.read()
 	other, special := errors.AsType[*userfile.NotRegularError](err)
-	f.pipe = special && other.Mode&fs.ModeNamedPipe != 0
-	return f
+	w.pipe = special && other.Mode&fs.ModeNamedPipe != 0
+	return w
 }
 
 // Run watches the file until ctx ends, and then returns nil, or until the file was changed in place, and then returns
 // ErrChanged. It calls changed for each new content that does not end the process.
-func (f *File) Run(ctx context.Context, changed func(Change)) error {
+func (w *Watch) Run(ctx context.Context, changed func(Change)) error {
 	logger := klog.FromContext(ctx)
-	if f.pipe {
-		logger.Info("The configuration was read from a pipe; it is not watched for changes", "file", f.Path)
+	if w.pipe {
+		logger.Info("The configuration was read from a pipe; it is not watched for changes", "file", w.path)
 		<-ctx.Done()
 		return nil
 	}
-	poll := time.NewTicker(f.period)
+	poll := time.NewTicker(w.period)
 	defer poll.Stop()
 	failing := logonce.Condition{Again: logonce.Reminder}
-	last, first := f.seen, true // the file may have changed before it was first seen
+	last, first := w.seen, true // the file may have changed before it was first seen
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-poll.C:
 		}
-		now, data, err := f.read()
+		now, data, err := w.read()
 		if errors.Is(err, userfile.ErrNoAnswer) { // that is no change
 			if failing.Changed(err.Error()) {
-				logger.Error(err, "Cannot see whether the configuration file changed; reading it again", "file", f.Path)
+				logger.Error(err, "Cannot see whether the configuration file changed; reading it again", "file", w.path)
 			}
 			continue
 		}
@@ -99,9 +92,9 @@ func (f *File) Run(ctx context.Context, changed func(Change)) error {
 			last = now
 			continue
 		}
-		if first || now.content != f.seen.content {
-			change, end := f.evaluate(logger, now, data, err)
-			f.note(logger, change.Err)
+		if first || now.content != w.seen.content {
+			change, end := w.evaluate(logger, now, data, err)
+			w.note(logger, change.Err)
 			if end {
 				return ErrChanged
 			}
@@ -110,45 +103,45 @@ func (f *File) Run(ctx context.Context, changed func(Change)) error {
 			}
 			first = false
 		}
-		f.seen = now.orPlaceOf(f.seen)
+		w.seen = now.orPlaceOf(w.seen)
 	}
 }
 
 // note keeps for Invalid whether the file is invalid.
-func (f *File) note(logger klog.Logger, err error) {
+func (w *Watch) note(logger klog.Logger, err error) {
 	var texts []string
 	if err != nil {
 		texts = []string{err.Error()}
 	}
-	if before := f.invalid.Swap(&texts); before != nil && len(*before) > 0 && err == nil {
-		logger.Info("The configuration file is valid again", "file", f.Path)
+	if before := w.invalid.Swap(&texts); before != nil && len(*before) > 0 && err == nil {
+		logger.Info("The configuration file is valid again", "file", w.path)
 	}
 }
 
 // Invalid returns why the content of the file is not in use, as one text; none if it is valid. It is safe for concurrent use, and of a
-// nil File.
-func (f *File) Invalid() []string {
-	if f == nil || f.invalid.Load() == nil {
+// nil Watch.
+func (w *Watch) Invalid() []string {
+	if w == nil || w.invalid.Load() == nil {
 		return nil
 	}
-	return *f.invalid.Load()
+	return *w.invalid.Load()
 }
 
 // evaluate evaluates a new state of the file, which err is about if it cannot be read, and reports whether it ends the process.
-func (f *File) evaluate(logger klog.Logger, now state, data []byte, err error) (change Change, end bool) {
+func (w *Watch) evaluate(logger klog.Logger, now state, data []byte, err error) (change Change, end bool) {
 	differs := false
 	if err == nil {
-		differs, err = f.Differs(data)
+		differs, err = w.differs(data)
 	}
 	switch {
 	case err != nil:
-		logger.Error(err, "The changed configuration file is invalid; keeping the configuration in force", "file", f.Path)
-	case differs && !now.place.swapped(f.seen.place):
+		logger.Error(err, "The changed configuration file is invalid; keeping the configuration in force", "file", w.path)
+	case differs && !now.place.swapped(w.seen.place):
 		return Change{Differs: true}, true
 	case differs:
-		logger.Info("The configuration file was swapped, as a ConfigMap is, and differs from the configuration in force; restart the pod to use it", "file", f.Path)
+		logger.Info("The configuration file was swapped, as a ConfigMap is, and differs from the configuration in force; restart the pod to use it", "file", w.path)
 	default:
-		logger.V(2).Info("The configuration file was changed, but not the configuration", "file", f.Path)
+		logger.V(2).Info("The configuration file was changed, but not the configuration", "file", w.path)
 	}
 	return Change{Differs: differs || err != nil, Err: err}, false
 }
@@ -161,13 +154,13 @@ type state struct {
 
 // read reads the state and the content. Place and content are consistent, even if links are swapped at the same time: the place is
 // the same before and after. The place of a file that does not answer is not looked up: that might never return.
-func (f *File) read() (state, []byte, error) {
-	for at := f.seen.place; ; {
-		content, err := f.reader.Read(f.Path, userfile.Version{})
+func (w *Watch) read() (state, []byte, error) {
+	for at := w.seen.place; ; {
+		content, err := w.reader.Read(w.path, userfile.Version{})
 		if errors.Is(err, userfile.ErrNoAnswer) {
 			return state{}, nil, err
 		}
-		if now := placeOf(f.Path); now != at {
+		if now := placeOf(w.path); now != at {
 			at = now
 			continue
 		}

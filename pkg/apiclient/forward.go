@@ -1,6 +1,4 @@
-// Package forward connects to ports of pods through the API server and the kubelet, as "kubectl port-forward" does: the pod sees a
-// client on its own loopback address. It needs the rights create and get of pods/portforward.
-package forward
+package apiclient
 
 import (
 	"context"
@@ -21,12 +19,11 @@ import (
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
 	"k8s.io/streaming/pkg/httpstream"
-
-	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 )
 
-// Pod is an HTTP transport that reaches the ports of one pod: the host of a URL is ignored, and only its port counts. It connects to the
-// API server with the first request.
+// Pod is an HTTP transport that reaches the ports of one pod through the API server and the kubelet, as "kubectl port-forward" does: the
+// pod sees a client on its own loopback address. The host of a URL is ignored, and only its port counts. It needs the rights create and
+// get of pods/portforward, and connects to the API server with the first request.
 type Pod struct {
 	*http.Transport
 	config *rest.Config
@@ -39,7 +36,7 @@ type Pod struct {
 
 // ToPod returns the transport of a pod. Close it after use.
 func ToPod(config *rest.Config, namespace, name string) (*Pod, error) {
-	clients, err := apiclient.New(config, apiclient.Kinds{Version: corev1.SchemeGroupVersion})
+	clients, err := New(config, Kinds{Version: corev1.SchemeGroupVersion})
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package explain
+package configfile
 
 import (
 	"slices"
@@ -7,7 +7,6 @@ import (
 
 	sigsyaml "sigs.k8s.io/yaml"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
@@ -60,7 +59,7 @@ func TestFind(t *testing.T) {
 // TestFindV1alpha1 finds every field of v1alpha1 by its name there.
 func TestFindV1alpha1(t *testing.T) {
 	fields := Fields()
-	data, err := configfile.Encode(v1alpha1.Default(), v1alpha1.Version)
+	data, err := Encode(v1alpha1.Default(), v1alpha1.Version)
 	if err != nil {
 		t.Fatal(err)
 	}

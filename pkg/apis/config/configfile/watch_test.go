@@ -1,4 +1,4 @@
-package watch
+package configfile
 
 import (
 	"context"
@@ -9,8 +9,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
 )
 
 // followed is a watched file. A content that begins with "invalid" is invalid, and "same" is equivalent to the
@@ -18,7 +16,7 @@ import (
 type followed struct {
 	*testing.T
 	path    string
-	file    *File
+	file    *Watch
 	changes chan Change
 	result  chan error
 	cancel  context.CancelFunc
@@ -37,7 +35,7 @@ func follow(t *testing.T, path string) *followed {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	f := &followed{T: t, path: path, changes: make(chan Change, 10), result: make(chan error, 1), cancel: cancel}
-	f.file = New(Config{Path: path, Differs: differs})
+	f.file = NewWatch(path, differs)
 	f.file.period = 10 * time.Millisecond
 	go func() { f.result <- f.file.Run(ctx, func(c Change) { f.changes <- c }) }()
 	return f
@@ -84,8 +82,8 @@ func plain(t *testing.T, directory string) string {
 	return path
 }
 
-// configMap creates the files of a mounted ConfigMap: config.conf -> ..data/config.conf, ..data -> ..1.
-func configMap(t *testing.T, directory string) string {
+// mountConfigMap creates the files of a mounted ConfigMap: config.conf -> ..data/config.conf, ..data -> ..1.
+func mountConfigMap(t *testing.T, directory string) string {
 	must(t, os.Mkdir(filepath.Join(directory, "..1"), 0o700))
 	write(t, filepath.Join(directory, "..1", "config.conf"), "same")
 	must(t, os.Symlink("..1", filepath.Join(directory, "..data")),
@@ -118,7 +116,7 @@ func TestInPlace(t *testing.T) {
 			must(t, os.Symlink(filepath.Join("real", "config.conf"), filepath.Join(directory, "config.conf")))
 			return filepath.Join(directory, "config.conf")
 		}, func(t *testing.T, path string) { write(t, path, "other") }},
-		"a file in place of a link": {configMap, func(t *testing.T, path string) { (&followed{T: t, path: path}).replace("other") }},
+		"a file in place of a link": {mountConfigMap, func(t *testing.T, path string) { (&followed{T: t, path: path}).replace("other") }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := follow(t, test.layout(t, t.TempDir()))
@@ -136,7 +134,7 @@ func TestConfigMap(t *testing.T) {
 	for _, name := range []string{"config.conf", "..data/config.conf"} {
 		t.Run(name, func(t *testing.T) {
 			directory := t.TempDir()
-			configMap(t, directory)
+			mountConfigMap(t, directory)
 			f := follow(t, filepath.Join(directory, name))
 			swap(t, directory, "..1", "..2", "other")
 			f.expect(true, "")
@@ -159,7 +157,7 @@ func TestContinues(t *testing.T) {
 	f.expect(true, "invalid: one")
 	f.replace("same but longer")
 	f.expect(false, "")
-	f.replace("same" + strings.Repeat(" ", configfile.MaxSize))
+	f.replace("same" + strings.Repeat(" ", MaxSize))
 	f.expect(true, "larger than 1 MiB")
 	must(t, os.Remove(f.path))
 	f.expect(true, "no such file")
@@ -171,10 +169,10 @@ func TestContinues(t *testing.T) {
 	}
 }
 
-// TestChangedBefore checks that a change between New and Run is found.
+// TestChangedBefore checks that a change between NewWatch and Run is found.
 func TestChangedBefore(t *testing.T) {
 	path := plain(t, t.TempDir())
-	file := New(Config{Path: path, Differs: differs})
+	file := NewWatch(path, differs)
 	file.period = 10 * time.Millisecond
 	write(t, path, "other")
 	if err := file.Run(t.Context(), nil); !errors.Is(err, ErrChanged) {

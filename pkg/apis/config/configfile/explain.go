@@ -1,6 +1,4 @@
-// Package explain describes the configuration's fields. The descriptions are generated at build time from the doc comments and types in
-// pkg/apis/config/types.go, the defaults of both versions and the table of old names in v1alpha1, so that they agree with the code.
-package explain
+package configfile
 
 import (
 	"fmt"
@@ -10,7 +8,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
 )
 
-// Field is one field of v1alpha2.
+// Field is one field of v1alpha2. build/codegen writes [Fields] from the doc comments and types in pkg/apis/config/types.go, the defaults of
+// both versions, and the table of old names in v1alpha1.
 type Field struct {
 	// Path is its path from the root, such as linux.conntrack.min; an item of a list is written as [].
 	Path string
