@@ -81,13 +81,13 @@ func Fences(t *testing.T, open Open) {
 // the bound hardly any packet leaves a connection tracking entry. The times to connect are in the log.
 func FloodedNeighbour(t *testing.T, open Open) {
 	f := &fences{T: t, Bench: NewBench(t, open), family: cluster.IPv4}
-	const sources, packets, rate = 100_000, 20_000, 100
+	const packets, rate = 20_000, 100
 	for _, bounds := range []string{"", fmt.Sprint("per-second=", rate)} {
 		f.set(bounds)
 		_, web := f.routes("web")
 		f.connect("without a flood")
 		before, began := f.tracked(), time.Now()
-		flood(t, f.Lab.Client, netip.MustParseAddr("198.18.0.0"), web[1], packets, sources)
+		synFlood{netip.MustParseAddr("198.18.0.0"), packets, packets}.send(t, f.Lab.Client, web[1])
 		took, entries := time.Since(began), f.tracked()-before
 		t.Logf("bounds %q: %d SYNs in %s leave %d entries", bounds, packets, took.Round(time.Millisecond), entries)
 		if most := int(rate * (took.Seconds() + 2)); bounds != "" && entries > most || bounds == "" && entries < packets/2 {
@@ -99,7 +99,7 @@ func FloodedNeighbour(t *testing.T, open Open) {
 		began = time.Now()
 		sender.Go(func() {
 			for ; !stop.Load(); sent += 1000 {
-				flood(t, f.Lab.Client, netip.AddrFrom4([4]byte{198, 18, byte(sent >> 14), 0}), web[1], 1000, 1000)
+				synFlood{netip.AddrFrom4([4]byte{198, 18, byte(sent >> 14), 0}), 1000, 1000}.send(t, f.Lab.Client, web[1])
 			}
 		})
 		f.connect("during a flood")
@@ -198,7 +198,7 @@ func (f *fences) rates() {
 			time.Sleep(1100 * time.Millisecond) // as many may pass at once again
 			before, was := f.counts(routes[i])
 			began := time.Now()
-			flood(f.T, f.Lab.Client, f.Lab.Client.Addr(netns.Family(f.family)).Prev(), to, sent, 1)
+			synFlood{f.Lab.Client.Addr(netns.Family(f.family)).Prev(), sent, 1}.send(f.T, f.Lab.Client, to)
 			took := time.Since(began)
 			passed, limited := f.counts(routes[i])
 			passed, limited = passed-before, limited-was
@@ -289,7 +289,7 @@ func (f *fences) open() {
 	}
 }
 
-// changes changes and removes the bounds while a connection is open.
+// changes lowers and removes the bounds while a connection is open.
 func (f *fences) changes() {
 	f.set("open=1")
 	_, tos := f.routes("web")

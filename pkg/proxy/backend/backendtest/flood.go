@@ -49,11 +49,16 @@ func Flood(t *testing.T, from *netns.Host, to netip.AddrPort, n int) {
 	if to.Addr().Is6() {
 		source = netip.MustParseAddr("2001:db8:f::")
 	}
-	flood(t, from, source, to, n, n)
+	synFlood{source, n, n}.send(t, from, to)
 }
 
-// flood sends n SYNs, each from another port, and from the addresses that follow a source in turn.
-func flood(t *testing.T, from *netns.Host, source netip.Addr, to netip.AddrPort, n, sources int) {
+// synFlood is n SYNs, each from another port, and from the addresses that follow a source in turn.
+type synFlood struct {
+	source     netip.Addr
+	n, sources int
+}
+
+func (f synFlood) send(t *testing.T, from *netns.Host, to netip.AddrPort) {
 	t.Helper()
 	domain, sockaddr := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{})
 	if to.Addr().Is4() {
@@ -61,16 +66,16 @@ func flood(t *testing.T, from *netns.Host, source netip.Addr, to netip.AddrPort,
 	} else {
 		domain, sockaddr = unix.AF_INET6, &unix.SockaddrInet6{Addr: to.Addr().As16()}
 	}
-	first, now := source.AsSlice(), source.AsSlice()
+	first, now := f.source.AsSlice(), f.source.AsSlice()
 	err := from.Do(func() error {
 		fd, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 		if err != nil {
 			return err
 		}
 		defer unix.Close(fd)
-		for i := range n {
+		for i := range f.n {
 			tail := len(first) - 4
-			binary.BigEndian.PutUint32(now[tail:], binary.BigEndian.Uint32(first[tail:])+1+uint32(i%sources))
+			binary.BigEndian.PutUint32(now[tail:], binary.BigEndian.Uint32(first[tail:])+1+uint32(i%f.sources))
 			if err := unix.Sendto(fd, syn(now, to, uint16(1024+i%60_000)), 0, sockaddr); err != nil {
 				return err
 			}

@@ -170,8 +170,9 @@ func (c *composition) bound(p *port, n int) {
 	if !bounded {
 		return
 	}
-	name, users := chainName{tableNAT, f.chain()}, 0
-	if users, _ = c.fences.Get(f); users+n == 0 {
+	name := chainName{tableNAT, f.chain()}
+	users, _ := c.fences.Get(f)
+	if users+n == 0 {
 		c.fences.Delete(f)
 		c.chains.Delete(name)
 		return
