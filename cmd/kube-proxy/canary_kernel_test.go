@@ -38,21 +38,21 @@ func breakages() []breakage {
 	}
 	const noFirewall = "nft delete table inet theirs"
 	loop := func(command string) string {
-		return fmt.Sprintf("rm -f $DIR/stop; (while [ ! -e $DIR/stop ]; do %s; sleep 0.02; done) >/dev/null 2>&1 &", command)
+		return fmt.Sprintf("rm -f $DIR/stop; (while [ ! -e $DIR/stop ]; do %s || true; sleep 0.02; done) >/dev/null 2>&1 &", command)
 	}
 	return []breakage{
 		{name: "forwarding is off", breaks: "sysctl -w net.ipv4.ip_forward=0 net.ipv6.conf.all.forwarding=0",
 			heals: "sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1",
 			named: []string{"net.ipv4.ip_forward is 0", "net.ipv6.conf.all.forwarding is 0"}},
 		{name: "a firewall drops its packets", heals: noFirewall,
-			breaks: firewall("type filter hook input priority 10; policy accept;", "ct original proto-dst 10256 ct state new drop"),
+			breaks: firewall("type filter hook input priority 10; policy accept;", "meta l4proto tcp ct original proto-dst 10256 ct state new drop"),
 			named: []string{"IPv4 connections through kube-proxy's rules fail (10.96.0.0:10256: no answer): its first packet was dropped by table inet theirs, chain bad, which is not kube-proxy's",
 				"IPv6 connections through kube-proxy's rules fail ([fd00:10:96::]:10256: no answer): its first packet was dropped by table inet theirs, chain bad"}},
 		{name: "a firewall rejects its packets", heals: noFirewall,
-			breaks: firewall("type filter hook output priority 10; policy accept;", "ct original proto-dst 10256 ct state new reject with icmpx admin-prohibited"),
+			breaks: firewall("type filter hook output priority 10; policy accept;", "meta l4proto tcp ct original proto-dst 10256 ct state new reject with icmpx admin-prohibited"),
 			named:  []string{"IPv4 connections", "its first packet was rejected by table inet theirs, chain bad", "IPv6 connections"}},
 		{name: "a firewall drops the answers", heals: noFirewall,
-			breaks: firewall("type filter hook output priority 10; policy accept;", "ct direction reply ct original proto-dst 10256 drop"),
+			breaks: firewall("type filter hook output priority 10; policy accept;", "meta l4proto tcp ct direction reply ct original proto-dst 10256 drop"),
 			named:  []string{"IPv4 connections", "delivered to this node, at 127.0.0.1:", "but no answer came back", "IPv6 connections"}},
 		{name: "a firewall forwards nothing", heals: noFirewall,
 			breaks: "nft 'add table inet theirs; add chain inet theirs bad { type filter hook forward priority 0; policy drop; }'",
@@ -64,7 +64,7 @@ func breakages() []breakage {
 			breaks: firewall("type filter hook output priority -300; policy accept;", "tcp dport 10256 notrack"),
 			named:  []string{"IPv4 connections", "its destination was not translated", "rules of other programs that it matched: table inet theirs, chain bad", "IPv6 connections"}},
 		{name: "the rules are deleted all the time", heals: "touch $DIR/stop", mode: config.ProxyModeNFTables,
-			breaks: loop("nft delete table ip kube-proxy; nft delete table ip6 kube-proxy"),
+			breaks: loop("nft delete table ip kube-proxy || true; nft delete table ip6 kube-proxy"),
 			named:  []string{"IPv4 connections", "IPv6 connections", "there are no rules of mode nftables"}},
 		{name: "the rules are deleted all the time", heals: "touch $DIR/stop", mode: config.ProxyModeIPTables,
 			breaks: loop("iptables -t nat -F; ip6tables -t nat -F"),
@@ -78,7 +78,7 @@ func TestKernelCanary(t *testing.T) {
 		t.Run(string(mode), func(t *testing.T) {
 			w := newTrial(t)
 			kubeproxy.MustWrite(filepath.Join(w.dir, "cidr.yaml"), serviceCIDR)
-			w.proxy(mode, "--dataplane-canary", "healthz", "--healthz-bind-address", "127.0.0.1:10256")
+			w.proxy(mode, "--dataplane-canary", "healthz", "--healthz-bind-address", "127.0.0.1:10299")
 			w.broken(nil)
 			w.hidden()
 			for _, b := range breakages() {
@@ -114,7 +114,7 @@ func (w *trial) broken(named []string) {
 	w.Helper()
 	client := http.Client{Transport: &http.Transport{DialContext: w.lab.Node1.Dial, DisableKeepAlives: true}}
 	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
-		response, err := client.Get("http://127.0.0.1:10256/healthz")
+		response, err := client.Get("http://127.0.0.1:10299/healthz")
 		if err != nil {
 			w.Fatal(err)
 		}
@@ -142,7 +142,7 @@ func (w *trial) broken(named []string) {
 func (w *trial) hidden() {
 	w.Helper()
 	out, err := w.lab.Node1.Command(w.program, "service", "list", "-A", "-o", "json").CombinedOutput()
-	if text := string(out); err != nil || strings.Contains(text, "CANARY") || strings.Contains(text, `10.96.0.0"`) {
+	if text := string(out); err != nil || strings.Contains(text, "kube-proxy/CANARY") || strings.Contains(text, `10.96.0.0"`) {
 		w.Errorf("service list: %v: %s", err, out)
 	}
 	w.prints(0, []string{"no connection is open"}, "drain", "--timeout", "0")
@@ -162,7 +162,7 @@ func (w *trial) shown() {
 	w.prints(0, []string{"DataplaneBroken", "dropped by table inet theirs"}, "service", "list", "-A")
 	w.prints(1, []string{"dropped by table inet theirs"}, "check")
 	client := http.Client{Transport: &http.Transport{DialContext: w.lab.Node1.Dial, DisableKeepAlives: true}}
-	response, err := client.Get("http://127.0.0.1:10256/livez")
+	response, err := client.Get("http://127.0.0.1:10299/livez")
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -190,7 +190,7 @@ func (w *trial) leavesNothing(mode config.ProxyMode) {
 		w.Fatal(err)
 	}
 	w.proxy(mode)
-	if text := rules(); strings.Contains(text, "10256") || strings.Contains(text, "CANARY") || strings.Contains(text, "kube-proxy-trace") {
+	if text := rules(); strings.Contains(text, "10256") || strings.Contains(text, "kube-proxy/CANARY") || strings.Contains(text, "kube-proxy-trace") {
 		w.Errorf("without --dataplane-canary the rules are:\n%s", text)
 	}
 }

@@ -1,4 +1,4 @@
-// Package apiclient creates clients of an API server for a few kinds of objects, and connections through it to pods.
+// Package apiclient creates clients of an API server for a few kinds of objects.
 //
 // Those of client-go (k8s.io/client-go/kubernetes) know every kind of every API group, which all programs that import them
 // contain and initialize (docs/decisions/0026).

@@ -37,7 +37,7 @@ type Result struct {
 type Stage uint8
 
 // Before is before the switch, when another proxy may still run; After is when this one should serve. During is all the while it does: these
-// checks are made by the proxy itself (--dataplane-canary).
+// checks are made by the proxy itself, of what its canary does not meet (--dataplane-canary).
 const (
 	Before Stage = 1 << iota
 	After
@@ -144,7 +144,7 @@ func rows() []row {
 		{"settings", "route_localnet", Before | After, localnet},
 		{"settings", "writable", Before, writable},
 		{"firewall", "forward", Before | After | During, forward},
-		{"firewall", "input", Before | After | During, input},
+		{"firewall", "input", Before | After, input},
 		{"proxies", "lock", Before | After, lock},
 		{"proxies", "modes", Before | After, modes},
 		{"proxies", "processes", Before | After, processes},

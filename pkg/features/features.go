@@ -25,6 +25,9 @@ const (
 	// cluster the kubelet writes the field, and a kubelet's gate of the same name decides.
 	DisableNodeKubeProxyVersion featuregate.Feature = "DisableNodeKubeProxyVersion"
 
+	// FlowtableFastPath honours the annotation cluster.AnnotationFastPath of Services.
+	FlowtableFastPath featuregate.Feature = "FlowtableFastPath"
+
 	// KeepTerminatingUDPFlows honours the annotation cluster.AnnotationUDPConnectionHandling of Services (KEP-5989).
 	KeepTerminatingUDPFlows featuregate.Feature = "KeepTerminatingUDPFlows"
 
@@ -50,6 +53,7 @@ const (
 type Gates struct {
 	AllowServiceExternalIPs             bool
 	DisableNodeKubeProxyVersion         bool
+	FlowtableFastPath                   bool
 	KeepTerminatingUDPFlows             bool
 	KubeProxyNFTablesLocalhostNodePorts bool
 	LoadBalancerAlgorithms              bool
@@ -135,6 +139,7 @@ func read(gate featuregate.FeatureGate) Gates {
 	return Gates{
 		AllowServiceExternalIPs:             gate.Enabled(AllowServiceExternalIPs),
 		DisableNodeKubeProxyVersion:         gate.Enabled(DisableNodeKubeProxyVersion),
+		FlowtableFastPath:                   gate.Enabled(FlowtableFastPath),
 		KeepTerminatingUDPFlows:             gate.Enabled(KeepTerminatingUDPFlows),
 		KubeProxyNFTablesLocalhostNodePorts: gate.Enabled(KubeProxyNFTablesLocalhostNodePorts),
 		LoadBalancerAlgorithms:              gate.Enabled(LoadBalancerAlgorithms),

@@ -60,6 +60,15 @@ func table() []row {
 			end: "locked to true, then removed (KEP-4004)",
 		},
 		{
+			name: FlowtableFastPath,
+			specs: featuregate.VersionedSpecs{
+				{Version: version.MajorMinor(1, 37), Default: false, PreRelease: featuregate.Alpha},
+			},
+			effect: "In nftables mode, forwards packets of long connections to Services with the annotation kube-proxy/fast-path: \"true\" by a " +
+				"flowtable of the kernel (Linux 6.1 and later): docs/connections.md.",
+			end: mayChange,
+		},
+		{
 			name: KeepTerminatingUDPFlows,
 			specs: featuregate.VersionedSpecs{
 				{Version: version.MajorMinor(1, 37), Default: false, PreRelease: featuregate.Alpha},

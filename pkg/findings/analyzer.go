@@ -187,6 +187,7 @@ func (a *Analyzer) lookAtService(s *corev1.Service) {
 	}
 	a.externalIPs(s)
 	a.loadBalancerIP(s)
+	a.status(s)
 	a.nodePorts(s)
 	if a.objects != nil {
 		a.problems(a.objects.service(s))

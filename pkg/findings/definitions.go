@@ -89,7 +89,7 @@ func addressDefinitions() []Definition {
 		{FamilyNotServed, Warning, []Group{Endpoints, Addresses},
 			"Endpoints, a load balancer IP or an external IP are not served: the Service has no cluster IP of their IP family.",
 			"Set ipFamilyPolicy to PreferDualStack, or let the controller give an address of the Service's family."},
-		{StatusNotServed, Warning, []Group{Addresses},
+		{StatusNotServed, Warning, []Group{Upgrade, Addresses},
 			"An address is in status.loadBalancer of a Service whose type is not LoadBalancer. It is not served.",
 			"Set the type to LoadBalancer, or find out which controller wrote the status, or left it when the type changed."},
 		{TooLarge, Error, []Group{Addresses},

@@ -1,6 +1,7 @@
 package findings
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -107,6 +108,19 @@ func (a *Analyzer) loadBalancerIP(s *corev1.Service) {
 		message += "; acknowledged are " + strings.Join(granted, ", ")
 	}
 	a.found(LoadBalancerIP, s, message, "")
+}
+
+// status finds addresses in the status of a Service of another type, which Kubernetes' own kube-proxy serves. Where all objects are read, the
+// plan finds them.
+func (a *Analyzer) status(s *corev1.Service) {
+	if a.objects != nil || s.Spec.Type == corev1.ServiceTypeLoadBalancer || unserved(s) != "" {
+		return
+	}
+	for _, ingress := range s.Status.LoadBalancer.Ingress {
+		if ingress.IP != "" {
+			a.found(StatusNotServed, s, ingress.IP+" is in status.loadBalancer, but the type is "+string(cmp.Or(s.Spec.Type, corev1.ServiceTypeClusterIP))+": Kubernetes' own kube-proxy serves it, this one does not", "")
+		}
+	}
 }
 
 // nodePorts finds node ports that are served on other addresses after a change of mode.

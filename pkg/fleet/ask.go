@@ -86,8 +86,15 @@ type Options struct {
 	Progress func(asked, all int)
 }
 
-// parallel is how many nodes are asked at a time.
-const parallel = 64
+// A pod may answer without end. How much of an answer is read, and how many are asked at a time, bounds the memory.
+const (
+	// parallel is how many nodes are asked at a time for short answers: not about each Service. few is how many for longer ones.
+	parallel, few = 64, 4
+	// shortAnswer and longAnswer are their sizes, in bytes: the digests of 45,000 Services are some 7 MB.
+	shortAnswer, longAnswer = 1 << 20, 16 << 20
+	// perEndpoint is more than what an endpoint of a port takes in an answer about one Service.
+	perEndpoint = 1 << 10
+)
 
 // New returns a Fleet. It connects with the first question.
 func New(config *rest.Config, options Options) (*Fleet, error) {
@@ -109,21 +116,32 @@ type Report struct {
 	Disagreements []Disagreement `json:"disagreements,omitempty"`
 	// Notes are what the report does not include, and why.
 	Notes []string `json:"notes,omitempty"`
+	// Before is the time of the report that this one was compared with, and Worse are the nodes that are worse than in that one.
+	Before *time.Time `json:"before,omitempty"`
+	Worse  []Worse    `json:"worse,omitempty"`
+
+	someUnknown bool // nodes without a pod are not listed
 }
 
-// Fine reports whether all nodes serve, and agree.
+// kindReport is the kind of a report.
+const kindReport = "Fleet"
+
+// Fine reports whether all nodes serve, and agree; of a report that was compared with an earlier one, whether no node is worse.
 func (r *Report) Fine() bool {
+	if r.Before != nil {
+		return len(r.Worse) == 0
+	}
 	return len(r.Nodes) > 0 && len(r.Disagreements) == 0 && !slices.ContainsFunc(r.Nodes, func(n *Node) bool { return !n.Fine() })
 }
 
 // Ask asks all nodes, and compares what they know. An error means that the fleet is not known; what is wrong with nodes is in the report.
 func (f *Fleet) Ask(ctx context.Context) (*Report, error) {
-	targets, note, err := f.targets(ctx)
+	targets, notes, err := f.targets(ctx)
 	if err != nil {
 		return nil, err
 	}
-	report := &Report{TypeMeta: v1alpha1.Meta("Fleet"), Time: time.Now(), Nodes: make([]*Node, len(targets)), Notes: note}
-	f.each(len(targets), func(i int) { report.Nodes[i] = f.ask(ctx, targets[i]) })
+	report := &Report{TypeMeta: v1alpha1.Meta(kindReport), Time: time.Now(), Nodes: make([]*Node, len(targets)), Notes: notes, someUnknown: len(notes) > 0}
+	f.each(len(targets), parallel, func(i int) { report.Nodes[i] = f.ask(ctx, targets[i]) })
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -158,11 +176,11 @@ func (f *Fleet) targets(ctx context.Context) (all []target, notes []string, err 
 }
 
 // each calls do with all numbers below n, some at a time.
-func (f *Fleet) each(n int, do func(i int)) {
+func (f *Fleet) each(n, atOnce int, do func(i int)) {
 	var mu sync.Mutex // guards next and done
 	next, done := 0, 0
 	var all sync.WaitGroup
-	for range min(parallel, n) {
+	for range min(atOnce, n) {
 		all.Go(func() {
 			for {
 				mu.Lock()
@@ -188,7 +206,7 @@ func (f *Fleet) each(n int, do func(i int)) {
 // connection reaches the proxy in a pod.
 type connection struct {
 	*inspect.Client
-	pod *apiclient.Pod
+	pod *podTransport
 }
 
 func (f *Fleet) connect(t target) (*connection, error) {
@@ -196,11 +214,8 @@ func (f *Fleet) connect(t target) (*connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	pod, err := apiclient.ToPod(f.config, f.options.Namespace, t.pod)
-	if err != nil {
-		return nil, err
-	}
-	return &connection{client.Through(pod, fmt.Sprintf("port %s of pod %s", f.options.Metrics, t.pod)), pod}, nil
+	pod := forwardTo(f.config, f.clients, f.options.Namespace, t.pod)
+	return &connection{client.AtMost(shortAnswer).Through(pod, fmt.Sprintf("port %s of pod %s", f.options.Metrics, t.pod)), pod}, nil
 }
 
 // Through returns a client that asks the proxy of the selected node, at the port of client's server. It stays connected.
@@ -209,11 +224,7 @@ func (f *Fleet) Through(ctx context.Context, client *inspect.Client) (*inspect.C
 	if err != nil {
 		return nil, err
 	}
-	pod, err := apiclient.ToPod(f.config, f.options.Namespace, t.pod)
-	if err != nil {
-		return nil, err
-	}
-	return client.Through(pod, "pod "+t.pod), nil
+	return client.Through(forwardTo(f.config, f.clients, f.options.Namespace, t.pod), "pod "+t.pod), nil
 }
 
 // get requests a page that is not part of the API: its status, and the beginning of its text.
@@ -266,7 +277,7 @@ func (f *Fleet) ask(ctx context.Context, t target) *Node {
 	case err == nil:
 		n.Digest = digests.All
 	case errors.As(err, &answered) && answered.Code == http.StatusNotFound:
-		n.note("an older version of this program: what it knows cannot be compared")
+		n.note(isOlder)
 	case errors.As(err, &answered) && answered.Code == http.StatusServiceUnavailable:
 		n.as(Failing, answered.Message)
 	default:
@@ -284,7 +295,15 @@ func (n *Node) as(state State, message string) *Node {
 	return n
 }
 
-func (n *Node) note(message string) { n.Messages = append(n.Messages, message) }
+// note adds a message. What a proxy sends is not trusted to be short.
+func (n *Node) note(message string) {
+	if len(n.Messages) < maxMessages {
+		n.Messages = append(n.Messages, message[:min(len(message), longestMessage)])
+	}
+}
+
+// maxMessages is how many messages a node may have, longestMessage how long one may be.
+const maxMessages, longestMessage = 50, 1000
 
 // judge adds what the proxy itself says is wrong. overdue is since when a change may be pending.
 func (n *Node) judge(info *v1alpha1.Info, overdue time.Time) {
@@ -309,9 +328,17 @@ func (n *Node) judge(info *v1alpha1.Info, overdue time.Time) {
 	}
 }
 
+const (
+	// healthy is the Health of a node whose /healthz answers 200.
+	healthy = "ok"
+	// isForeign begins the message of a node that runs another program, isOlder is that of one that cannot be compared.
+	isForeign = "Kubernetes' own kube-proxy, or a version without this API"
+	isOlder   = "an older version of this program: what it knows cannot be compared"
+)
+
 // health adds the answer of /healthz.
 func (n *Node) health(code int) {
-	if n.Health = "ok"; code != http.StatusOK {
+	if n.Health = healthy; code != http.StatusOK {
 		n.Health = fmt.Sprint(code)
 		n.note(fmt.Sprintf("/healthz answers %d: it does not serve what it should, or the Node is being deleted", code))
 	}
@@ -334,7 +361,7 @@ func (f *Fleet) unknown(ctx context.Context, n *Node, t target, c *connection, e
 		if code, mode, err := c.get(ctx, f.options.Metrics, "/proxyMode"); err == nil && code == http.StatusOK {
 			n.Mode = mode
 		}
-		n.as(Foreign, fmt.Sprintf("Kubernetes' own kube-proxy, or a version without this API (image %s)", t.image))
+		n.as(Foreign, fmt.Sprintf("%s (image %s)", isForeign, t.image))
 		if code, _, err := c.get(ctx, f.options.Health, "/healthz"); err == nil {
 			n.health(code)
 		}

@@ -28,6 +28,8 @@ const (
 	maxCompared = 20
 	// maxExplained is how many Services are described.
 	maxExplained = 20
+	// maxServices is how many Services of a node are compared with the reference's.
+	maxServices = 1000
 	// maxDifferences is how many differences of a Service are listed.
 	maxDifferences = 10
 )
@@ -39,35 +41,39 @@ func (f *Fleet) compare(ctx context.Context, targets []target, report *Report) {
 	if len(odd) == 0 {
 		return
 	}
-	if more := len(odd) - maxCompared; more > 0 {
-		report.Notes = append(report.Notes, fmt.Sprintf("%s differ from %s; %d were compared Service by Service", terminal.Count(len(odd), "node"), report.Nodes[reference].Name, maxCompared))
+	note := func(format string, args ...any) { report.Notes = append(report.Notes, fmt.Sprintf(format, args...)) }
+	than := report.Nodes[reference].Name
+	if len(odd) > maxCompared {
+		note("%s differ from %s; %d were compared Service by Service", terminal.Count(len(odd), "node"), than, maxCompared)
 		odd = odd[:maxCompared]
 	}
-	asked := append([]int{reference}, odd...)
-	first := f.digests(ctx, targets, asked)
+	first := f.read(ctx, targets, reference, odd)
 	select {
 	case <-time.After(f.options.Settle):
 	case <-ctx.Done():
 	}
-	second := f.digests(ctx, targets, asked)
+	second := f.read(ctx, targets, reference, odd)
 	found := map[string]*Disagreement{}
-	for i, at := range asked[1:] {
-		if first[0] == nil || second[0] == nil || first[i+1] == nil || second[i+1] == nil {
-			report.Notes = append(report.Notes, fmt.Sprintf("%s and %s could not be compared: one of them did not answer again", report.Nodes[reference].Name, report.Nodes[at].Name))
-			continue
+	for i, at := range odd {
+		node := report.Nodes[at].Name
+		services, ok := lasting(first, second, i)
+		if !ok {
+			note("%s and %s could not be compared: one of them did not answer again", than, node)
 		}
-		for _, service := range lasting(first[0], second[0], first[i+1], second[i+1]) {
+		if n := second.differ[i]; n > maxServices {
+			note("%s differs from %s in %s; the first %d were compared", node, than, terminal.Count(n, "Service"), maxServices)
+		}
+		for _, service := range services {
 			if found[service] == nil {
-				found[service] = &Disagreement{Service: service, Than: report.Nodes[reference].Name}
+				found[service] = &Disagreement{Service: service, Than: than}
 			}
-			found[service].Nodes = append(found[service].Nodes, report.Nodes[at].Name)
+			found[service].Nodes = append(found[service].Nodes, node)
 		}
 	}
 	for _, service := range slices.Sorted(maps.Keys(found)) {
 		report.Disagreements = append(report.Disagreements, *found[service])
 	}
-	explained := min(maxExplained, len(report.Disagreements))
-	f.each(explained, func(i int) { f.explain(ctx, targets, reference, &report.Disagreements[i]) })
+	f.each(min(maxExplained, len(report.Disagreements)), few, func(i int) { f.explain(ctx, targets, reference, &report.Disagreements[i]) })
 }
 
 // sides returns the first of those nodes that most agree with, and all that do not. Nodes that cannot be compared are on no side.
@@ -90,32 +96,68 @@ func sides(all []*Node) (reference int, odd []int) {
 	return reference, odd
 }
 
-// digests asks some nodes for the digests of all Services; nil stands for a node that does not answer.
-func (f *Fleet) digests(ctx context.Context, targets []target, of []int) []map[string]string {
-	all := make([]map[string]string, len(of))
-	f.each(len(of), func(i int) {
-		c, err := f.connect(targets[of[i]])
-		if err != nil {
-			return
-		}
-		defer c.pod.Close()
-		if digests, err := c.Digests(ctx, true); err == nil {
-			all[i] = digests.Services
-		}
-	})
-	return all
+// reading is what some nodes know, by Service: its digest, "" for one that a node does not know. nil stands for a node that did not answer.
+// Only the reference's digests are kept whole.
+type reading struct {
+	reference map[string]string
+	// others are the Services that each node knows differently, the first ones by name, and differ is how many there are.
+	others []map[string]string
+	differ []int
 }
 
-// lasting returns the Services whose digests differ between two nodes in two readings, and did not change from one to the other.
-func lasting(reference, referenceAgain, other, otherAgain map[string]string) (services []string) {
-	names := maps.Clone(reference)
-	maps.Copy(names, other)
-	for name := range names {
-		if reference[name] != other[name] && reference[name] == referenceAgain[name] && other[name] == otherAgain[name] {
+// read asks the reference and some other nodes for the digests of all Services.
+func (f *Fleet) read(ctx context.Context, targets []target, reference int, others []int) reading {
+	r := reading{f.digests(ctx, targets[reference]), make([]map[string]string, len(others)), make([]int, len(others))}
+	if r.reference == nil {
+		return r
+	}
+	f.each(len(others), few, func(i int) {
+		if digests := f.digests(ctx, targets[others[i]]); digests != nil {
+			r.others[i], r.differ[i] = different(r.reference, digests)
+		}
+	})
+	return r
+}
+
+// digests asks a node for the digests of all Services; nil if it does not answer.
+func (f *Fleet) digests(ctx context.Context, of target) map[string]string {
+	c, err := f.connect(of)
+	if err != nil {
+		return nil
+	}
+	defer c.pod.Close()
+	digests, err := c.AtMost(longAnswer).Digests(ctx, true)
+	if err != nil {
+		return nil
+	}
+	if digests.Services == nil {
+		return map[string]string{}
+	}
+	return digests.Services
+}
+
+// different returns the first maxServices by name of the Services that another node knows differently from the reference, and how many there are.
+func different(reference, other map[string]string) (first map[string]string, all int) {
+	names := maps.Clone(other)
+	maps.Copy(names, reference)
+	maps.DeleteFunc(names, func(name, _ string) bool { return reference[name] == other[name] })
+	first = map[string]string{}
+	for _, name := range slices.Sorted(maps.Keys(names))[:min(len(names), maxServices)] {
+		first[name] = other[name]
+	}
+	return first, len(names)
+}
+
+// lasting returns the Services that a node knows differently in two readings, if neither it nor the reference changed them from one to the
+// other. It is not ok if one of the two did not answer.
+func lasting(first, second reading, node int) (services []string, ok bool) {
+	before, after := first.others[node], second.others[node]
+	for name, digest := range before {
+		if again, differs := after[name]; differs && again == digest && first.reference[name] == second.reference[name] {
 			services = append(services, name)
 		}
 	}
-	return services
+	return services, before != nil && after != nil
 }
 
 // explain adds how the first node differs from the reference.
@@ -127,7 +169,7 @@ func (f *Fleet) explain(ctx context.Context, targets []target, reference int, d 
 		if err != nil {
 			return
 		}
-		both[i], err = service(ctx, c, d.Service)
+		both[i], err = service(ctx, c.AtMost(longAnswer), d.Service)
 		c.pod.Close()
 		if err != nil {
 			d.Differences = []string{fmt.Sprintf("not known: %v", err)}

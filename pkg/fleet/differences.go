@@ -15,7 +15,7 @@ import (
 )
 
 // service asks a proxy for a Service, as NAMESPACE/NAME; nil if it does not know it.
-func service(ctx context.Context, c *connection, name string) (*v1alpha1.Service, error) {
+func service(ctx context.Context, c *inspect.Client, name string) (*v1alpha1.Service, error) {
 	namespace, name, _ := strings.Cut(name, "/")
 	found, err := c.Service(ctx, namespace, name)
 	var answered *inspect.StatusError

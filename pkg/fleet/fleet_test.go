@@ -3,13 +3,14 @@ package fleet
 import (
 	"bytes"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
@@ -199,10 +200,75 @@ func TestLasting(t *testing.T) {
 		{"stays different", moved, moved, same, same, 1},
 		{"follows", moved, moved, same, moved, 0},
 		{"the reference moves on", same, moved, moved, moved, 0},
+		{"changes again", same, same, moved, map[string]string{"a/a": "1", "a/b": "4"}, 0},
 		{"unknown there", same, same, map[string]string{"a/a": "1"}, map[string]string{"a/a": "1"}, 1},
+		{"unknown here", map[string]string{"a/a": "1"}, map[string]string{"a/a": "1"}, same, same, 1},
 	} {
-		if got := lasting(test.reference, test.referenceAgain, test.other, test.otherAgain); len(got) != test.want {
-			t.Errorf("%s: %v", test.name, got)
+		read := func(reference, other map[string]string) reading {
+			first, all := different(reference, other)
+			return reading{reference, []map[string]string{first}, []int{all}}
+		}
+		if got, ok := lasting(read(test.reference, test.other), read(test.referenceAgain, test.otherAgain), 0); !ok || len(got) != test.want {
+			t.Errorf("%s: %v, %v", test.name, got, ok)
+		}
+	}
+	if _, ok := lasting(reading{others: []map[string]string{nil}}, reading{others: []map[string]string{{}}}, 0); ok {
+		t.Error("a node that did not answer is compared")
+	}
+}
+
+// TestMemory compares 20 nodes that know 10,000 Services differently. One of them answers the question about each Service without end, and others
+// every question.
+func TestMemory(t *testing.T) {
+	s := &apiServer{t: t, pods: map[string]*pod{}}
+	shared := ours(t, web("10.244.1.2"))
+	endless := []*pod{}
+	for i := range 21 {
+		p := shared.with(10_000, max(i, 1)) // n00 and n01 agree
+		if i == 5 {
+			p.endless = "services=true"
+			endless = append(endless, p)
+		}
+		s.pods[fmt.Sprintf("kube-proxy-n%02d", i)] = p
+	}
+	for i := range 2 {
+		p := &pod{pages: shared.pages, endless: "/"}
+		s.pods[fmt.Sprintf("kube-proxy-x%d", i)] = p
+		endless = append(endless, p)
+	}
+	stop, peak := make(chan struct{}), make(chan uint64)
+	go func() {
+		most := uint64(0)
+		for {
+			var now runtime.MemStats
+			runtime.ReadMemStats(&now)
+			most = max(most, now.HeapAlloc)
+			select {
+			case <-stop:
+				peak <- most
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+		}
+	}()
+	report := ask(t, s)
+	close(stop)
+	most := <-peak
+	t.Logf("%d disagreements; %d MiB of heap at most", len(report.Disagreements), most>>20)
+	if len(report.Disagreements) != maxServices || len(report.Disagreements[0].Nodes) != 18 {
+		t.Errorf("%d disagreements: %v", len(report.Disagreements), report.Notes)
+	}
+	for _, n := range report.Nodes {
+		if strings.HasPrefix(n.Name, "x") && (n.State != Unreachable || !strings.Contains(n.text(), "has more than 1 MiB: it is not read")) {
+			t.Errorf("%s: %s", n.Name, n.text())
+		}
+	}
+	if most > 512<<20 {
+		t.Errorf("%d MiB", most>>20)
+	}
+	for _, p := range endless {
+		if sent := p.sent.Load(); sent == 0 || sent > 4*longAnswer { // two questions, and what is on the way
+			t.Errorf("%d MiB were read of a pod that answers without end", sent>>20)
 		}
 	}
 }
@@ -260,7 +326,7 @@ func TestWait(t *testing.T) {
 }
 
 // objectsOf are the Service and EndpointSlices of web with two endpoints, as an API server has them.
-func objectsOf(t *testing.T) map[string]runtime.Object {
+func objectsOf(t *testing.T) map[string]kruntime.Object {
 	t.Helper()
 	service := &corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: "10.96.0.10", ClusterIPs: []string{"10.96.0.10"},
 		Ports: []corev1.ServicePort{{Name: "http", Protocol: corev1.ProtocolTCP, Port: 80}}}}
@@ -274,7 +340,7 @@ func objectsOf(t *testing.T) map[string]runtime.Object {
 	}
 	list := &discoveryv1.EndpointSliceList{Items: []discoveryv1.EndpointSlice{slice}}
 	list.APIVersion, list.Kind = "discovery.k8s.io/v1", "EndpointSliceList"
-	return map[string]runtime.Object{
+	return map[string]kruntime.Object{
 		"/api/v1/namespaces/default/services/web":                     service,
 		"/apis/discovery.k8s.io/v1/namespaces/default/endpointslices": list,
 	}

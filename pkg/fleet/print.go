@@ -37,6 +37,12 @@ func (r *Report) Print(out io.Writer) error {
 	for _, note := range r.Notes {
 		fmt.Fprintf(out, "\nNote: %s\n", terminal.Printable(note))
 	}
+	for _, worse := range r.Worse {
+		fmt.Fprintf(out, "\n%s is worse than before:\n", terminal.Printable(worse.Node))
+		for _, reason := range worse.Reasons {
+			fmt.Fprintf(out, "  %s\n", terminal.Printable(reason))
+		}
+	}
 	_, err := fmt.Fprintf(out, "\n%s\n", r.sum())
 	return err
 }
@@ -77,6 +83,9 @@ func (r *Report) sum() string {
 	text := terminal.Count(len(r.Nodes), "node") + ": " + strings.Join(counts, ", ")
 	if len(r.Disagreements) > 0 {
 		text += "; they disagree about " + terminal.Count(len(r.Disagreements), "Service")
+	}
+	if r.Before != nil {
+		text += fmt.Sprintf("; worse than at %s: %d", r.Before.Format(time.RFC3339), len(r.Worse))
 	}
 	return text + "."
 }

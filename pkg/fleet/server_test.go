@@ -2,13 +2,16 @@ package fleet
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -60,6 +63,9 @@ type pod struct {
 	// hangs never answers, forbidden refuses with 403, waiting is why it does not run.
 	hangs, forbidden bool
 	waiting          string
+	// endless is a part of the URLs that are answered without end; empty is none. sent counts the bytes.
+	endless string
+	sent    atomic.Int64
 }
 
 func (s *apiServer) config() *rest.Config {
@@ -220,6 +226,10 @@ func (p *pod) serve(stream httpstream.Stream) {
 		if err != nil {
 			return
 		}
+		if p.endless != "" && strings.Contains(request.URL.String(), p.endless) {
+			p.flood(stream)
+			return
+		}
 		w := httptest.NewRecorder()
 		pages.ServeHTTP(w, request)
 		response := w.Result()
@@ -265,6 +275,31 @@ func ours(t testing.TB, objects string, change ...func(*v1alpha1.Info)) *pod {
 			object = v1alpha1.Status{TypeMeta: v1alpha1.Meta(v1alpha1.KindStatus), Code: http.StatusNotFound, Message: "not found"}
 		}
 		_ = json.NewEncoder(w).Encode(object)
+	})}
+}
+
+// flood answers without end.
+func (p *pod) flood(stream io.Writer) {
+	_, err := fmt.Fprint(stream, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{\"services\":{\"")
+	for chunk := bytes.Repeat([]byte("x"), 32<<10); err == nil; {
+		var n int
+		n, err = stream.Write(chunk)
+		p.sent.Add(int64(n))
+	}
+}
+
+// with returns the same proxy with other digests, of n Services.
+func (p *pod) with(n, seed int) *pod {
+	return &pod{healthz: p.healthz, pages: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/digests") {
+			p.pages.ServeHTTP(w, r)
+			return
+		}
+		digests := v1alpha1.Digests{TypeMeta: v1alpha1.Meta(v1alpha1.KindDigests), All: fmt.Sprintf("%016x", seed), Services: map[string]string{}}
+		for i := 0; i < n && r.URL.Query().Get("services") == "true"; i++ {
+			digests.Services[fmt.Sprintf("namespace-%d/service-%d", i%50, i)] = fmt.Sprintf("%08x%08x", seed, i)
+		}
+		_ = json.NewEncoder(w).Encode(digests)
 	})}
 }
 

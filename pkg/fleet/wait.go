@@ -79,7 +79,7 @@ func (f *Fleet) round(ctx context.Context, namespace, name string) (*Waited, err
 	}
 	w := &Waited{TypeMeta: v1alpha1.Meta("FleetWait"), Service: namespace + "/" + name, Endpoints: want.Endpoints.All, Nodes: len(targets), Notes: notes}
 	reasons := make([][]string, len(targets))
-	f.each(len(targets), func(i int) { reasons[i] = f.behind(ctx, targets[i], want) })
+	f.each(len(targets), parallel, func(i int) { reasons[i] = f.behind(ctx, targets[i], want) })
 	for i, why := range reasons {
 		if len(why) > 0 {
 			w.Behind = append(w.Behind, Behind{targets[i].node, why})
@@ -103,7 +103,7 @@ func (f *Fleet) behind(ctx context.Context, t target, want *v1alpha1.Service) []
 		return []string{err.Error()}
 	}
 	defer c.pod.Close()
-	got, err := service(ctx, c, want.Namespace+"/"+want.Name)
+	got, err := service(ctx, c.AtMost(shortAnswer+int64(want.Endpoints.All*len(want.Ports))*perEndpoint), want.Namespace+"/"+want.Name)
 	if err != nil {
 		return f.unknown(ctx, &Node{}, t, c, err).Messages
 	}

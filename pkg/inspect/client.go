@@ -63,6 +63,13 @@ func (c *Client) Through(transport http.RoundTripper, at string) *Client {
 	return &Client{server: c.server, at: at, remote: true, http: &http.Client{Timeout: c.http.Timeout, Transport: transport}, limit: c.limit}
 }
 
+// AtMost returns the same Client with another limit of an answer, in bytes.
+func (c *Client) AtMost(limit int64) *Client {
+	limited := *c
+	limited.limit = limit
+	return &limited
+}
+
 // NotRunningError is the error if nothing listens on the server's address.
 type NotRunningError struct {
 	// Server is the URL, or the pod.

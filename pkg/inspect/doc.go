@@ -10,6 +10,8 @@
 //	describe.go  service describe
 //	rates.go     connections per second, from two readings
 //	watch.go     --watch
+//	wait.go      repeats a question until the answer is right
+//	drain.go     drain: open connections
 //	rules.go     render and drift
 //	explain.go   explain
 //	packet.go    trace, for the packets that package packets reports

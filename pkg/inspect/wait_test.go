@@ -30,6 +30,7 @@ func TestWait(t *testing.T) {
 		{"failing at first", []int{-1, 0}, 0, time.Minute, 0, 0, -1, fails},
 		{"interrupted", []int{3, 2}, 2 * time.Second, 4 * time.Second, 4 * time.Second, 0, 3, nil},
 		{"interrupted, but done", []int{3, 0}, 2 * time.Second, 4 * time.Second, 4 * time.Second, 0, 0, nil},
+		{"interrupted, and so failing", []int{3, -1}, 2 * time.Second, 4 * time.Second, 4 * time.Second, 0, 3, nil},
 		{"interrupted at first", []int{3}, 2 * time.Second, time.Second, time.Second, 0, 3, nil},
 		{"with long pauses", []int{3, 2, 1, 0}, 2 * time.Second, time.Minute, 32 * time.Second, 4, 0, nil},
 	} {

@@ -99,6 +99,7 @@ func (s *State) Summary(head Head, counts *backend.Connections) *v1alpha1.Servic
 		Balancing:              balancing(planned),
 		ConnectionLimits:       connectionLimits(planned),
 		PreservesUDPFlows:      planned.KeepsTerminating,
+		FastPath:               slices.ContainsFunc(planned.Routes, func(r *plan.Route) bool { return r.FastPath }),
 		SourceRanges:           Texts(of.SourceRanges()),
 		Endpoints:              head.Endpoints,
 		Problems:               head.Problems,

@@ -112,6 +112,7 @@ func Facts(s *v1alpha1.Service) []Fact {
 	add("Balancing", s.Balancing != "", s.Balancing)
 	add("Connection limits", s.ConnectionLimits != "", s.ConnectionLimits)
 	add("UDP flows", s.PreservesUDPFlows, "stay with an endpoint until it has terminated")
+	add("Fast path", s.FastPath, fmt.Sprintf("for forwarded connections, after %d packets", plan.FastPathAfter))
 	var names []string
 	for _, slice := range s.Slices {
 		names = append(names, slice.Name)

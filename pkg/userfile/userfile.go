@@ -275,7 +275,7 @@ func readRegular(name string, known Version, limit int64) (Content, error) {
 func Overwrite(name string, data []byte) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_TRUNC|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, syscall.ENXIO) {
-		return fmt.Errorf("%s is a pipe that nobody reads; start its reader first", name)
+		return fmt.Errorf("%s is a pipe that no program reads; start its reader first", name)
 	}
 	if err != nil {
 		return err

@@ -138,7 +138,7 @@ func TestOverwrite(t *testing.T) {
 	must(t, Overwrite(os.DevNull, []byte("text")))
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	must(t, syscall.Mkfifo(fifo, 0o600))
-	if err := Overwrite(fifo, nil); err == nil || !strings.Contains(err.Error(), "is a pipe that nobody reads") {
+	if err := Overwrite(fifo, nil); err == nil || !strings.Contains(err.Error(), "is a pipe that no program reads") {
 		t.Errorf("a pipe without a reader: %v", err)
 	}
 }

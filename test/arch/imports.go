@@ -47,7 +47,7 @@ var rows = []row{
 	{"pkg/kernel/*/...", []string{"pkg/kernel/internal/...", "pkg/kernel/nf/..."}},
 	{"pkg/proxy/source", []string{"pkg/proxy/cluster", "pkg/logonce"}},
 	{"pkg/proxy/source/manifests/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/yamldoc", "pkg/logonce", "pkg/userfile"}},
-	{"pkg/proxy/source/apiserver/...", []string{"pkg/apiclient", "pkg/proxy", "pkg/proxy/cluster", "pkg/proxy/source", "pkg/logonce"}},
+	{"pkg/proxy/source/apiserver", []string{"pkg/apiclient", "pkg/proxy/cluster", "pkg/proxy/source", "pkg/logonce"}},
 	{"pkg/proxy/source/*/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/logonce"}},
 
 	// The pipeline: each stage imports the previous one.
@@ -79,6 +79,9 @@ var rows = []row{
 	{"pkg/proxy/report/...", observed},
 	{"pkg/proxy/takeover/...", append([]string{"pkg/kernel/netlock"}, observed...)},
 	{"pkg/proxy/view/...", append([]string{"pkg/apis/status/...", "pkg/status"}, observed...)},
+
+	// What a proxy writes to the API server.
+	{"pkg/proxy/announce", append([]string{"pkg/apiclient"}, observed...)},
 
 	// The status page of a running proxy.
 	{"pkg/proxy/page/...", append([]string{"pkg/apis/status/...", "pkg/status", "pkg/proxy/view"}, observed...)},

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,6 +35,9 @@ type options struct {
 	// rules are rulesets to compare, and nothing else: see compareRules. rounds is the number of rounds for each in each namespace.
 	rules  []string
 	rounds int
+	// fastPath are two Services to compare, and fastPathServe is the address to serve them on, and nothing else.
+	fastPath      []string
+	fastPathServe string
 }
 
 func main() {
@@ -50,6 +54,16 @@ func run(args []string) error {
 	}
 	if err != nil {
 		return err
+	}
+	switch {
+	case o.fastPathServe != "":
+		listener, err := net.Listen("tcp", o.fastPathServe)
+		if err != nil {
+			return err
+		}
+		return serveFastPath(listener)
+	case len(o.fastPath) > 0:
+		return measureFastPath(os.Stdout, func(address string) (net.Conn, error) { return net.DialTimeout("tcp", address, fastPathLimit) }, o.fastPath, o.rounds)
 	}
 	if err := netns.Check("nft"); err != nil {
 		return err
@@ -178,7 +192,9 @@ func parse(args []string) (*options, error) {
 	f.IntVar(&o.starts, "starts", 0, "measure only starts: this many cold starts and restarts of each program, alternately; -within is the time limit for each mode and cluster then")
 	f.StringVar(&o.profiles, "profiles", "", "the folder for profiles of the starts, which exists; profiled starts take longer")
 	rules := f.String("rules", "", "compare only rulesets, separated by commas: each is a program, a file by nft list ruleset or iptables-save, or \"dnat\", a single rule")
-	f.IntVar(&o.rounds, "rounds", 50, "with -rules, the number of rounds for each ruleset in each namespace, of which there are as many")
+	f.IntVar(&o.rounds, "rounds", 50, "with -rules, the number of rounds for each ruleset in each namespace, of which there are as many; with -fastpath, for each Service")
+	fastPath := f.String("fastpath", "", "compare only two Services on real nodes, the first with a fast path: two addresses with ports, separated by a comma (fastpath.go)")
+	f.StringVar(&o.fastPathServe, "fastpath-serve", "", "the `address` on which to serve -fastpath, and nothing else")
 	var given amount
 	f.StringVar(&given.sizes, "sizes", "", "the clusters: Services x endpoints of each, separated by commas (default below)")
 	f.IntVar(&given.changes, "changes", 0, "number of measured changes of each kind (default below)")
@@ -204,7 +220,7 @@ func parse(args []string) (*options, error) {
 	if o.starts < 0 || o.starts == 0 && o.profiles != "" {
 		return nil, errors.New("-starts must be at least 1, and -profiles needs it")
 	}
-	o.rules = list(*rules)
+	o.rules, o.fastPath = list(*rules), list(*fastPath)
 	o.within = cmp.Or(o.within, within(*quick))
 	o.programs = append([]string{*program}, list(*peer)...)
 	for _, name := range list(*modes) {

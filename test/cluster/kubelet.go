@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	listers "k8s.io/client-go/listers/core/v1"
 
+	"github.com/seed-11a05479/kube-proxy/test/e2e"
 	"github.com/seed-11a05479/kube-proxy/test/image"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
@@ -38,7 +39,7 @@ const (
 
 // kubelet runs the Pods of one node, as far as the tests need it: those of the host network as containers of the image,
 // others as servers on port 8080 of the lab's pods. It also binds the Pods of DaemonSets to its node, unless a host port
-// is taken.
+// is taken or a rule between Pods keeps them apart, and forwards ports (forward.go).
 type kubelet struct {
 	node   *netns.Node
 	client kubernetes.Interface
@@ -82,8 +83,8 @@ func (k *kubelet) run(ctx context.Context) {
 
 // follow binds, starts or ends a Pod.
 func (k *kubelet) follow(ctx context.Context, pod *corev1.Pod, all []*corev1.Pod) {
-	if pod.Spec.NodeName == "" && meantFor(pod) == k.node.Name && !slices.ContainsFunc(all, func(other *corev1.Pod) bool {
-		return other.Spec.NodeName == k.node.Name && shareHostPort(pod, other)
+	if pod.Spec.NodeName == "" && e2e.MeantFor(pod) == k.node.Name && !slices.ContainsFunc(all, func(other *corev1.Pod) bool {
+		return other.Spec.NodeName == k.node.Name && (shareHostPort(pod, other) || e2e.Apart(pod, other))
 	}) {
 		err := k.client.CoreV1().Pods(pod.Namespace).Bind(ctx, &corev1.Binding{
 			ObjectMeta: metav1.ObjectMeta{Name: pod.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: k.node.Name}}, metav1.CreateOptions{})
@@ -109,22 +110,6 @@ func (k *kubelet) follow(ctx context.Context, pod *corev1.Pod, all []*corev1.Pod
 			}
 		})
 	}
-}
-
-// meantFor returns the node that a Pod of a DaemonSet must run on.
-func meantFor(pod *corev1.Pod) string {
-	affinity := pod.Spec.Affinity
-	if affinity == nil || affinity.NodeAffinity == nil || affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
-		return ""
-	}
-	for _, term := range affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
-		for _, field := range term.MatchFields {
-			if field.Key == metav1.ObjectNameField && len(field.Values) == 1 {
-				return field.Values[0]
-			}
-		}
-	}
-	return ""
 }
 
 // shareHostPort reports whether two Pods cannot run on the same node.

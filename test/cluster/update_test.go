@@ -46,6 +46,7 @@ func TestKernelCluster(t *testing.T) {
 			t.Run("drop-in/"+shape.name, func(t *testing.T) { w.during(t).dropIn(shape) })
 		}
 	}
+	t.Run("five steps", func(t *testing.T) { w.during(t).fiveSteps() })
 }
 
 // strategy is a way to update a DaemonSet; a nil change is that of build/manifests.

@@ -133,6 +133,9 @@ func newWorld(t *testing.T) *world {
 		w.createNode(node)
 		k := &kubelet{node: node, client: w.client, dir: filepath.Join(w.dir, node.Name), images: images,
 			careless: map[string]bool{upstream: true}, complain: t.Errorf}
+		server, err := k.forwards()
+		w.must(err)
+		t.Cleanup(server.Close)
 		kubelets.Go(func() { k.run(alive) })
 	}
 	t.Cleanup(func() { // before the kubelets end
@@ -187,6 +190,7 @@ func (w *world) createNode(node *netns.Node) {
 	w.must(err)
 	created.Status.Addresses = []corev1.NodeAddress{
 		{Type: corev1.NodeInternalIP, Address: node.IPv4.String()}, {Type: corev1.NodeInternalIP, Address: node.IPv6.String()}}
+	created.Status.DaemonEndpoints.KubeletEndpoint.Port = apiPort
 	_, err = api.UpdateStatus(w.t.Context(), created, metav1.UpdateOptions{})
 	w.must(err)
 }

@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
@@ -201,12 +200,12 @@ func (w *trial) step(ctx context.Context) (map[string][]string, error) {
 	for _, pod := range pods.Items {
 		name := names[metav1.GetControllerOf(&pod).UID]
 		switch {
-		case pod.DeletionTimestamp != nil || name == "": // no garbage collector removes the pods of a deleted DaemonSet
+		case pod.DeletionTimestamp != nil || name == "": // the garbage collector may not have removed the pods of a deleted DaemonSet yet
 			err = client.Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
 		case pod.Spec.NodeName != "":
 			found[pod.Spec.NodeName] = append(found[pod.Spec.NodeName], name)
-		case !slices.ContainsFunc(pods.Items, func(other corev1.Pod) bool { return repels(w.T, &pod, &other) || repels(w.T, &other, &pod) }):
-			binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: meantFor(&pod)}}
+		case !slices.ContainsFunc(pods.Items, func(other corev1.Pod) bool { return MeantFor(&pod) == MeantFor(&other) && Apart(&pod, &other) }):
+			binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: MeantFor(&pod)}}
 			err = client.Bind(ctx, binding, metav1.CreateOptions{})
 		}
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -217,25 +216,4 @@ func (w *trial) step(ctx context.Context) (map[string][]string, error) {
 		slices.Sort(sets)
 	}
 	return found, nil
-}
-
-// meantFor returns the node that the DaemonSet controller created a pod for.
-func meantFor(pod *corev1.Pod) string {
-	return pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields[0].Values[0]
-}
-
-// repels reports whether a pod keeps another one off its node.
-func repels(t *testing.T, pod, other *corev1.Pod) bool {
-	t.Helper()
-	rules := pod.Spec.Affinity.PodAntiAffinity
-	if rules == nil || pod.UID == other.UID || meantFor(pod) != meantFor(other) {
-		return false
-	}
-	return slices.ContainsFunc(rules.RequiredDuringSchedulingIgnoredDuringExecution, func(term corev1.PodAffinityTerm) bool {
-		selector, err := metav1.LabelSelectorAsSelector(term.LabelSelector)
-		if err != nil || term.TopologyKey != corev1.LabelHostname {
-			t.Errorf("a rule between pods that this test does not know: %v, %v", term, err)
-		}
-		return err == nil && selector.Matches(labels.Set(other.Labels))
-	})
 }

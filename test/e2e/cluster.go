@@ -127,15 +127,15 @@ func (c *Cluster) waitReady(ctx context.Context) error {
 	return nil
 }
 
-// StartManager starts the controller manager with the controllers of a cluster that runs Pods: EndpointSlices, DaemonSets,
-// and the ServiceAccounts and certificates that Pods need.
+// StartManager starts the controller manager with the controllers of a cluster that runs Pods: EndpointSlices, DaemonSets, the
+// ServiceAccounts and certificates that Pods need, and the end of what belongs to deleted objects.
 func (c *Cluster) StartManager(ctx context.Context) error {
 	kubeconfig, err := c.Kubeconfig("admin")
 	if err != nil {
 		return err
 	}
 	controllers := []string{"endpointslice-controller", "endpointslice-mirroring-controller", "endpoints-controller", "daemonset-controller",
-		"serviceaccount-controller", "serviceaccount-token-controller", "root-ca-certificate-publisher-controller"}
+		"serviceaccount-controller", "serviceaccount-token-controller", "root-ca-certificate-publisher-controller", "garbage-collector-controller"}
 	c.manager, err = c.start(ctx, manager, "--kubeconfig="+kubeconfig, "--controllers="+strings.Join(controllers, ","),
 		"--leader-elect=false", "--secure-port=0", "--root-ca-file="+c.path("ca.crt"),
 		"--service-account-private-key-file="+c.path("accounts.key"), "--v=1")

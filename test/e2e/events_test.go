@@ -10,14 +10,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver/events"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/announce"
 )
 
 // countedEvents publishes an Event three times with the rights of a proxy: the API server has it once, with a count.
 func countedEvents(w *world) {
 	config := w.cluster.Config("proxy")
 	config.ContentType = "application/vnd.kubernetes.protobuf" // the default of a proxy
-	recorder, err := events.New(config)
+	recorder, err := announce.NewRecorder(config)
 	w.must(err)
 	ctx, cancel := context.WithCancel(w.t.Context())
 	ended := make(chan error)

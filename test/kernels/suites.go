@@ -40,8 +40,10 @@ func suites() []suite {
 		// 5.10 does not report the peak of a control group.
 		{name: "cgroup", folder: "test/cgroup", all: "^TestKernel", releases: modern},
 		{name: "memory", folder: "test/bench", all: "^TestKernelMemoryLimit$", releases: modern},
+		{name: "fast-path", folder: "test/bench", all: "^TestKernelFastPath$", releases: modern},
 		{name: "modes", folder: "test/restart", all: "^TestKernelModeSwitch$", releases: modern},
 		{name: "ipvs", folder: "test/kernels/ipvs", all: "^TestKernel", releases: modern},
+		{name: "ipvs-live", folder: "test/rolling", all: "^TestKernelHandover$/nft/^Kubernetes._ipvs_to", releases: modern},
 		{name: "ipvs-iptables", folder: "test/kernels/ipvs", all: "^TestKernel/(cleanup|iptables)$", releases: old},
 		{name: "nft", folder: "pkg/kernel/nft", all: "^TestKernel", quick: "^TestKernelUsable$", releases: modern},
 		{name: "ipt", folder: "pkg/kernel/ipt", all: "^TestKernel", releases: modern},
@@ -64,7 +66,7 @@ func (s suite) binary() string { return sources + "/" + s.folder + "/kernels.tes
 // commands returns a script that runs suites one after the other.
 func commands(chosen []suite, quick bool) string {
 	var script strings.Builder
-	script.WriteString("export CI=true " + netns.PatienceVariable + "=100 LIMITED=100x5 KUBE_PROXY=" + sources + "/bin/kube-proxy\n[ ! -e /peer ] || export PEER=/peer\n")
+	script.WriteString("export CI=true KERNELS=emulated " + netns.PatienceVariable + "=100 LIMITED=100x5 KUBE_PROXY=" + sources + "/bin/kube-proxy\n[ ! -e /peer ] || export PEER=/peer\n")
 	for _, s := range chosen {
 		pattern := s.all
 		if quick {

@@ -13,13 +13,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 )
 
 // API is an API server that lists and watches the objects that a test puts into it. It speaks JSON and streams no lists, as servers of
-// older versions did; Events are accepted and forgotten. Its objects of a resource have different names.
+// older versions did; Events are accepted and forgotten. Its objects of a resource have different names, and keep their labels.
 type API struct {
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced at every change
@@ -69,6 +71,8 @@ func (a *API) change(object runtime.Object, kind watch.EventType) {
 		resource = "endpointslices"
 	case *corev1.Node:
 		resource = "nodes"
+	case *networkingv1.ServiceCIDR:
+		resource = "servicecidrs"
 	}
 	object = object.DeepCopyObject()
 	a.version++
@@ -91,6 +95,14 @@ func (a *API) change(object runtime.Object, kind watch.EventType) {
 // ServeHTTP answers GET /api/v1/services and the like.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	resource, query := path.Base(r.URL.Path), r.URL.Query()
+	selector, err := labels.Parse(query.Get("labelSelector"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	selected := func(object runtime.Object) bool {
+		return selector.Matches(labels.Set(object.(metav1.Object).GetLabels()))
+	}
 	w.Header().Set("Content-Type", "application/json")
 	encoder := json.NewEncoder(w)
 	switch {
@@ -101,7 +113,12 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = encoder.Encode(metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonInvalid, Code: http.StatusUnprocessableEntity})
 	case query.Get("watch") == "true":
 		at, _ := strconv.Atoi(query.Get("resourceVersion"))
-		a.watch(resource, at, func(e apiEvent) error { return encoder.Encode(e) }, func(more <-chan struct{}) bool {
+		a.watch(resource, at, func(e apiEvent) error {
+			if !selected(e.Object) {
+				return nil
+			}
+			return encoder.Encode(e)
+		}, func(more <-chan struct{}) bool {
 			w.(http.Flusher).Flush()
 			select {
 			case <-more:
@@ -111,19 +128,21 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 		})
 	default:
-		_ = encoder.Encode(a.list(resource))
+		_ = encoder.Encode(a.list(resource, selected))
 	}
 }
 
-// list is the list of all objects of a resource.
-func (a *API) list(resource string) any {
+// list is the list of the selected objects of a resource.
+func (a *API) list(resource string, selected func(runtime.Object) bool) any {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	version := cmp.Or(map[string]string{"endpointslices": "discovery.k8s.io/v1", "servicecidrs": "networking.k8s.io/v1"}[resource], "v1")
 	kind := map[string]string{"services": "Service", "endpointslices": "EndpointSlice", "nodes": "Node", "servicecidrs": "ServiceCIDR"}[resource]
 	items := []runtime.Object{}
 	for _, object := range a.objects[resource] {
-		items = append(items, object)
+		if selected(object) {
+			items = append(items, object)
+		}
 	}
 	return map[string]any{"apiVersion": version, "kind": kind + "List", "items": items,
 		"metadata": map[string]string{"resourceVersion": strconv.Itoa(a.version)}}

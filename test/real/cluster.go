@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -104,18 +105,19 @@ func (n *node) install(ctx context.Context, first bool, refs map[string]string) 
 	if err := n.boot(ctx); err != nil {
 		return err
 	}
-	images := []string{filepath.Join(n.world.repository, "bin", "image", "kube-proxy.oci.tar"), n.world.path("images", "real.tar"), n.world.path("images", "agnhost.tar")}
-	for program := range refs {
-		if first || program == "pause" || program == "coredns" || program == "kube-proxy" {
-			images = append(images, n.world.path("images", program+".tar"))
-		}
+	images, err := filepath.Glob(n.world.path("images", "*.tar"))
+	if err != nil {
+		return err
 	}
-	for _, image := range images {
+	for _, image := range append(images, filepath.Join(n.world.repository, "bin", "image", "kube-proxy.oci.tar")) {
+		if !first && slices.Contains(controlPlane, strings.TrimSuffix(filepath.Base(image), ".tar")) {
+			continue
+		}
 		if err := all(n.command(ctx, "ctr", "-n", "k8s.io", "images", "import", image)); err != nil {
 			return err
 		}
 	}
-	_, err := output(n.command(ctx, "kubeadm", verb, "--config", "/etc/kubeadm.yaml", "--ignore-preflight-errors=SystemVerification"))
+	_, err = output(n.command(ctx, "kubeadm", verb, "--config", "/etc/kubeadm.yaml", "--ignore-preflight-errors=SystemVerification"))
 	return err
 }
 

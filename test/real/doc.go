@@ -3,6 +3,9 @@
 //
 //	make real
 //
+// Nodes move by labels, as the five steps of docs/install.md say, back from one that is worse, and to the end (trial.go). The commands that ask
+// the proxies of all nodes have only the rights that docs/fleet.md names (fleet.go). A node joins with the startup taint (taint.go).
+//
 // Kubernetes' own specs of Services run against it in both modes: those of e2e.test whose names match SPECS, in pods of agnhost, whose
 // image is built from its source and this machine's tools (specs.go).
 //

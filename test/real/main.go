@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -28,7 +29,7 @@ func main() {
 	var err error
 	switch flag.Arg(0) {
 	case "": // on the machine
-		err = outside(ctx, *repository, os.Args[1:])
+		err = outside(ctx, *repository, *only, os.Args[1:])
 	case "inside": // in the namespaces that outside has made
 		err = inside(ctx, *repository, *only, *focus)
 	case "pause", "serve": // in pods
@@ -48,8 +49,12 @@ func main() {
 }
 
 // outside builds what the cluster needs, runs this program again in namespaces, and removes what these do not end with.
-func outside(ctx context.Context, repository string, args []string) (err error) {
+func outside(ctx context.Context, repository, only string, args []string) (err error) {
 	w, err := newWorld(repository)
+	if err != nil {
+		return err
+	}
+	steps, err := w.steps(only)
 	if err != nil {
 		return err
 	}
@@ -60,7 +65,7 @@ func outside(ctx context.Context, repository string, args []string) (err error) 
 		return fmt.Errorf("%w: does another make real run?", err)
 	}
 	defer func() { err = errors.Join(err, w.remove()) }()
-	if err := w.prepare(ctx); err != nil {
+	if err := w.prepare(ctx, slices.ContainsFunc(steps, step.hasSpecs)); err != nil {
 		return err
 	}
 	self := append([]string{"--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--", w.program("real")}, args...)

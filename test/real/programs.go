@@ -37,6 +37,9 @@ const (
 	testImage = "localhost/real:test"
 )
 
+// controlPlane are the programs of Kubernetes, and etcd, that only the first node runs.
+var controlPlane = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"}
+
 // pinned are the programs that this module pins, each by its module and the package in it.
 var pinned = [][2]string{
 	{"github.com/containerd/containerd/v2", "/cmd/containerd"},
@@ -48,8 +51,8 @@ var pinned = [][2]string{
 	{"helm.sh/helm/v4", "/cmd/helm"},
 }
 
-// prepare builds all programs, links them in the folder bin by their names, and writes the images.
-func (w *world) prepare(ctx context.Context) error {
+// prepare builds all programs, those that run Kubernetes' specs if there are any, links them in the folder bin by their names, and writes the images.
+func (w *world) prepare(ctx context.Context, specs bool) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -62,8 +65,11 @@ func (w *world) prepare(ctx context.Context) error {
 		return err
 	}
 	programs := map[string]string{"systemctl": "/bin/true"} // there is no systemd, but kubeadm asks
-	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubeadm", "kubectl", "kube-proxy",
-		"agnhost", "e2e.test", "ginkgo"} {
+	kubernetes := append([]string{"kubelet", "kubeadm", "kubectl", "kube-proxy"}, controlPlane...)
+	if specs {
+		kubernetes = append(kubernetes, "agnhost", "e2e.test", "ginkgo")
+	}
+	for _, name := range kubernetes {
 		if programs[name], err = e2e.Program(ctx, name); err != nil {
 			return err
 		}
@@ -78,6 +84,11 @@ func (w *world) prepare(ctx context.Context) error {
 	}
 	for name, target := range programs {
 		if err := os.Symlink(target, w.program(name)); err != nil {
+			return err
+		}
+	}
+	if specs {
+		if err := w.writeAgnhost(ctx); err != nil {
 			return err
 		}
 	}
@@ -123,9 +134,6 @@ func (w *world) writeImages(ctx context.Context) error {
 		if err := writeImage(w.path("images", program+".tar"), ref, base, file, command); err != nil {
 			return err
 		}
-	}
-	if err := w.writeAgnhost(ctx); err != nil {
-		return err
 	}
 	return writeImage(w.path("images", "real.tar"), testImage, empty.Image, w.program("real"), []string{"/usr/local/bin/real"})
 }

@@ -42,6 +42,9 @@ var impossible = map[string]string{
 	"should work after restarting apiserver": "no client can restart a static pod",
 }
 
+// hasSpecs reports whether the step runs specs.
+func (s step) hasSpecs() bool { return strings.HasPrefix(s.name, "specs") }
+
 // writeAgnhost writes the image whose pods the specs start. Kubernetes' has Alpine's tools, this one has this machine's.
 func (w *world) writeAgnhost(ctx context.Context) error {
 	list, err := output(command(ctx, w.program("e2e.test"), "--list-images"))

@@ -27,17 +27,23 @@ type step struct {
 }
 
 const (
-	setImage    = "kubectl -n kube-system set image daemonset/kube-proxy kube-proxy="
-	rollout     = "kubectl -n kube-system rollout status daemonset/kube-proxy"
-	saveConfig  = "kubectl -n kube-system get configmap kubeadm-config -o jsonpath='{.data.ClusterConfiguration}' > cluster.yaml"
+	setImage       = "kubectl -n kube-system set image daemonset/kube-proxy kube-proxy="
+	rollout        = "kubectl -n kube-system rollout status daemonset/kube-proxy"
+	saveConfig     = "kubectl -n kube-system get configmap kubeadm-config -o jsonpath='{.data.ClusterConfiguration}' > cluster.yaml"
+	applyIPTables  = "kubectl apply -k build/manifests/overlays/iptables"
+	deleteIPTables = "kubectl delete -k build/manifests/overlays/iptables"
+	// orFindings follows a command that may exit with 1.
+	orFindings  = " || [ $? = 1 ]"
 	kubeadmsOwn = "kubeadm init phase addon kube-proxy --kubeconfig /etc/kubernetes/admin.conf --config cluster.yaml"
 )
 
 // steps returns the first step and those whose names match.
 func (w *world) steps(only string) ([]step, error) {
-	affinity := `{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"kube-proxy/canary","operator":"NotIn","values":["true"]}]}]}}}`
-	const patch = "kubectl -n kube-system patch daemonset kube-proxy --type=json -p '"
-	all := []step{
+	trial, err := w.trial()
+	if err != nil {
+		return nil, err
+	}
+	all := slices.Concat([]step{
 		{name: "before", commands: []string{
 			"kubectl -n kube-system get configmap kube-proxy -o jsonpath='{.data.config\\.conf}' > config.conf",
 			"kube-proxy config validate config.conf",
@@ -47,28 +53,9 @@ func (w *world) steps(only string) ([]step, error) {
 		}},
 		{name: "kubeadm", ours: true, commands: []string{setImage + "registry.example/kube-proxy:v0.2.0", rollout}},
 		{name: "kubeadm, back", commands: []string{setImage + "registry.k8s.io/kube-proxy:v1.37.2"}},
-		{name: "canary on a node", commands: []string{
-			patch + `[{"op":"test","path":"/spec/template/spec/affinity","value":null},{"op":"add","path":"/spec/template/spec/affinity","value":` + affinity + `}]'`,
-			rollout,
-			"kubectl apply --dry-run=server -k build/manifests/overlays/canary",
-			"kubectl apply -k build/manifests/overlays/canary",
-			"kubectl label node node1 kube-proxy/canary=true",
-			"kubectl -n kube-system wait --for=jsonpath='{.status.numberAvailable}'=1 daemonset/kube-proxy-canary --timeout=5m",
-			"kubectl -n kube-system get pods -l k8s-app=kube-proxy --field-selector spec.nodeName=node1 | grep 'canary.*1/1'",
-		}},
-		{name: "canary, fleet", run: func(ctx context.Context) error {
-			return w.askAll(ctx, os.Getenv("KUBECONFIG"), question{"kube-proxy fleet", 1, "2 nodes: 1 OK, 1 Foreign."})
-		}},
-		{name: "canary, end of the trial", commands: []string{
-			"kubectl -n kube-system get configmap kube-proxy-canary -o yaml | sed 's/mode: nftables/mode: iptables/' | kubectl replace -f -",
-			"kubectl -n kube-system rollout restart daemonset/kube-proxy-canary",
-			rollout + "-canary",
-			"kubectl label node node1 kube-proxy/canary-",
-			"kubectl delete -k build/manifests/overlays/canary",
-			patch + `[{"op":"test","path":"/spec/template/spec/affinity","value":` + affinity + `},{"op":"remove","path":"/spec/template/spec/affinity"}]'`,
-		}},
+	}, trial, []step{
 		{name: "manifests", ours: true, commands: []string{
-			"kubectl apply --dry-run=server -k build/manifests/overlays/iptables", "kubectl apply -k build/manifests/overlays/iptables"}},
+			"kubectl apply --dry-run=server -k build/manifests/overlays/iptables", applyIPTables}},
 		{name: "manifests, nftables mode", ours: true, commands: []string{"kubectl apply -k build/manifests/overlays/nftables"}},
 		{name: "restart", ours: true, commands: []string{"kubectl -n kube-system rollout restart daemonset/kube-proxy"}},
 		{name: "commands", ours: true, commands: []string{
@@ -83,15 +70,15 @@ func (w *world) steps(only string) ([]step, error) {
 		{name: "startup taint", run: w.startupTaint},
 		{name: "specs, nftables mode", run: func(ctx context.Context) error { return w.specs(ctx, "nftables") }},
 		{name: "specs, iptables mode", run: func(ctx context.Context) error { return w.specs(ctx, "iptables") }},
-		{name: "manifests, back to iptables mode", ours: true, commands: []string{"kubectl apply -k build/manifests/overlays/iptables"}},
-		{name: "manifests, back", commands: []string{saveConfig, "kubectl delete -k build/manifests/overlays/iptables", kubeadmsOwn}},
+		{name: "manifests, back to iptables mode", ours: true, commands: []string{applyIPTables}},
+		{name: "manifests, back", commands: []string{saveConfig, deleteIPTables, kubeadmsOwn}},
 		{name: "chart", ours: true, commands: []string{
 			"kubectl -n kube-system delete daemonset/kube-proxy configmap/kube-proxy serviceaccount/kube-proxy",
 			"helm install kube-proxy build/charts/kube-proxy -n kube-system --set apiServer=https://10.0.0.1:6443 --set config.detectLocal.clusterCIDRs={10.244.0.0/16}",
 		}},
 		{name: "chart, startup taint", run: w.chartsTaint},
 		{name: "chart, back", commands: []string{saveConfig, "helm uninstall kube-proxy -n kube-system", kubeadmsOwn}},
-	}
+	})
 	if err := w.compareWithPages(all); err != nil {
 		return nil, err
 	}
@@ -114,6 +101,7 @@ func (w *world) compareWithPages(steps []step) error {
 	for _, s := range steps {
 		for _, command := range s.commands {
 			command, _, _ = strings.Cut(command, " | grep ")
+			command, _, _ = strings.Cut(command, orFindings)
 			if !strings.Contains(string(pages), strings.Replace(command, "overlays/iptables", "overlays/nftables", 1)) {
 				err = errors.Join(err, fmt.Errorf("docs has no command %q any more", command))
 			}
@@ -122,16 +110,21 @@ func (w *world) compareWithPages(steps []step) error {
 	return err
 }
 
-// do runs the step while connections are made everywhere. The commands run on the first node, with the names of this cluster.
+// documented runs commands of the documentation on the first node, with the names of this cluster, and returns what they print.
+func (w *world) documented(ctx context.Context, commands ...string) (string, error) {
+	names := strings.NewReplacer("registry.example/kube-proxy:v0.2.0", ourImage, "10.0.0.1:6443", w.nodes[0].ipv4+":6443",
+		"{10.244.0.0/16}", "{10.244.0.0/16,fd00:10:244::/56}")
+	script := "cd " + w.path("docs") + "\nPATH=" + w.path("ours") + ":$PATH\npod=daemonset/kube-proxy\n" + names.Replace(strings.Join(commands, "\n"))
+	return output(w.nodes[0].command(ctx, "sh", "-exc", script))
+}
+
+// do runs the step while connections are made everywhere.
 func (s step) do(ctx context.Context, w *world) error {
 	if s.run != nil {
 		return s.run(ctx)
 	}
-	names := strings.NewReplacer("registry.example/kube-proxy:v0.2.0", ourImage, "10.0.0.1:6443", w.nodes[0].ipv4+":6443",
-		"{10.244.0.0/16}", "{10.244.0.0/16,fd00:10:244::/56}")
-	script := "cd " + w.path("docs") + "\nPATH=" + w.path("ours") + ":$PATH\npod=daemonset/kube-proxy\n" + names.Replace(strings.Join(s.commands, "\n")) + "\n" + rollout + " --timeout=4m"
 	return w.under(ctx, nil, func() error {
-		if _, err := output(w.nodes[0].command(ctx, "sh", "-exc", script)); err != nil {
+		if _, err := w.documented(ctx, append(s.commands, rollout+" --timeout=4m")...); err != nil {
 			return err
 		}
 		// Only ours has commands.

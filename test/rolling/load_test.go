@@ -11,12 +11,11 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// The load: new connections a second in all, and for each probe connections that are kept, each with a request after every pause.
-const (
-	perSecond = 200
-	keptEach  = 2
-	keptPause = 100 * time.Millisecond
-)
+// rate is new connections a second in all, and for each probe connections that are kept, each with a request after every pause.
+type rate struct {
+	perSecond, keptEach int
+	keptPause           time.Duration
+}
 
 // kind is what is counted apart.
 type kind struct {
@@ -27,6 +26,8 @@ type kind struct {
 
 // count is how many requests were sent, and how many of them failed.
 type count struct{ sent, failed int }
+
+func (c count) plus(o count) count { return count{c.sent + o.sent, c.failed + o.failed} }
 
 func (c count) String() string { return fmt.Sprintf("%d of %d", c.failed, c.sent) }
 
@@ -44,13 +45,13 @@ type load struct {
 }
 
 // start connects until the load is stopped.
-func start(ctx context.Context, probes []netns.Probe) *load {
+func start(ctx context.Context, probes []netns.Probe, r rate) *load {
 	l := &load{probes: probes, counts: map[kind]count{}, first: map[kind]string{}}
 	ctx, l.cancel = context.WithCancel(ctx)
 	for _, probe := range probes {
-		l.streams = append(l.streams, probe.Stream(ctx, perSecond/len(probes)))
-		for range keptEach {
-			l.kept.Go(func() { l.keep(ctx, probe) })
+		l.streams = append(l.streams, probe.Stream(ctx, max(1, r.perSecond/len(probes))))
+		for range r.keptEach {
+			l.kept.Go(func() { l.keep(ctx, probe, r.keptPause) })
 		}
 	}
 	return l
@@ -67,7 +68,7 @@ func serviceOf(p netns.Probe) string {
 }
 
 // keep sends requests on one connection. It opens another one after a failure, or when the server has closed it.
-func (l *load) keep(ctx context.Context, probe netns.Probe) {
+func (l *load) keep(ctx context.Context, probe netns.Probe, pause time.Duration) {
 	var flow *netns.Flow
 	for ctx.Err() == nil {
 		var answer netns.Answer
@@ -87,7 +88,7 @@ func (l *load) keep(ctx context.Context, probe netns.Probe) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(keptPause):
+		case <-time.After(pause):
 		}
 	}
 	if flow != nil {
@@ -115,7 +116,7 @@ func (l *load) stop() (map[kind]count, map[kind]string) {
 		tally, probe := stream.Stop(), l.probes[i]
 		k := kind{probe.Protocol, false, serviceOf(probe)}
 		c := l.counts[k]
-		l.counts[k] = count{c.sent + tally.Sent, c.failed + tally.Failed()}
+		l.counts[k] = c.plus(count{tally.Sent, tally.Failed()})
 		if l.first[k] == "" && tally.Failed() > 0 {
 			l.first[k] = fmt.Sprintf("%s: %s", probe, tally.Failures[0])
 		}

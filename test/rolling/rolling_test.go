@@ -120,7 +120,7 @@ func (w *world) roll(t *testing.T, program, mode string, a amount, e ending) (ma
 	}
 	stop := w.run(program, mode, probes)
 	defer stop()
-	l := start(t.Context(), probes)
+	l := start(t.Context(), probes, rate{perSecond: 200, keptEach: 2, keptPause: 100 * time.Millisecond})
 	w.after(time.Second)
 	var leaving sync.WaitGroup
 	for i := range old {

@@ -66,6 +66,7 @@ type world struct {
 	dir string
 	// protocols are those of the Services.
 	protocols []netns.Protocol
+	env       []string // of the proxies; nil means that of the test
 	log       bytes.Buffer
 
 	mu   sync.Mutex
@@ -74,7 +75,8 @@ type world struct {
 
 // newWorld builds a world with this many pods on each node, and one on node1 that is no endpoint and connects.
 func newWorld(t *testing.T, podsPerNode int, protocols ...netns.Protocol) *world {
-	w := &world{T: t, protocols: protocols, lab: netns.Start(t, netns.Options{PodsPerNode: podsPerNode + 1}), api: kubeproxy.NewAPI(), dir: t.TempDir()}
+	lab := netns.Start(t, netns.Options{PodsPerNode: podsPerNode + 1, ClientRoutes: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("2001:db8:113::/48")}})
+	w := &world{T: t, protocols: protocols, lab: lab, api: kubeproxy.NewAPI(), dir: t.TempDir()}
 	for _, node := range w.lab.Nodes() {
 		for _, host := range node.Pods[:podsPerNode] {
 			w.pods = append(w.pods, &pod{Host: host, node: node.Name})
@@ -116,19 +118,24 @@ func (w *world) file(name string) string { return filepath.Join(w.dir, name) }
 // publish writes the EndpointSlices of the pods' phases. The caller holds the lock, if others may change them.
 func (w *world) publish() {
 	for _, s := range services {
-		for family, kind := range map[netns.Family]discoveryv1.AddressType{netns.IPv4: discoveryv1.AddressTypeIPv4, netns.IPv6: discoveryv1.AddressTypeIPv6} {
-			slice := &discoveryv1.EndpointSlice{TypeMeta: metav1.TypeMeta{Kind: "EndpointSlice", APIVersion: "discovery.k8s.io/v1"}, AddressType: kind,
-				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: s.name + "-" + strings.ToLower(string(kind)), Labels: map[string]string{discoveryv1.LabelServiceName: s.name}}}
-			for _, protocol := range w.protocols {
-				slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: new(strings.ToLower(string(protocol))), Protocol: new(corev1.Protocol(protocol)), Port: new(int32(endpointPort))})
-			}
-			for _, p := range w.pods {
-				if p.phase != absent {
-					slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{p.Addr(family).String()}, NodeName: &p.node, Conditions: p.phase.conditions()})
-				}
-			}
-			w.api.Put(slice)
+		w.publishFor(s.name)
+	}
+}
+
+// publishFor does that for one Service.
+func (w *world) publishFor(service string) {
+	for family, kind := range map[netns.Family]discoveryv1.AddressType{netns.IPv4: discoveryv1.AddressTypeIPv4, netns.IPv6: discoveryv1.AddressTypeIPv6} {
+		slice := &discoveryv1.EndpointSlice{TypeMeta: metav1.TypeMeta{Kind: "EndpointSlice", APIVersion: "discovery.k8s.io/v1"}, AddressType: kind,
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: service + "-" + strings.ToLower(string(kind)), Labels: map[string]string{discoveryv1.LabelServiceName: service}}}
+		for _, protocol := range w.protocols {
+			slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: new(strings.ToLower(string(protocol))), Protocol: new(corev1.Protocol(protocol)), Port: new(int32(endpointPort))})
 		}
+		for _, p := range w.pods {
+			if p.phase != absent {
+				slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{p.Addr(family).String()}, NodeName: &p.node, Conditions: p.phase.conditions()})
+			}
+		}
+		w.api.Put(slice)
 	}
 }
 
@@ -173,11 +180,12 @@ func (w *world) after(d time.Duration) {
 	<-done
 }
 
-// patience limits each wait for something that normally takes milliseconds, or with Kubernetes' own proxy a second.
-const patience = time.Minute
+// patience limits each wait for something that normally takes milliseconds, or with Kubernetes' own proxy a second, and in an emulated machine a
+// minute.
+const patience = 5 * time.Minute
 
-// run starts a program in node1, until the returned function is called, and waits until it serves all probes.
-func (w *world) run(program, mode string, probes []netns.Probe) (stop func()) {
+// begin starts a program in node1, until the returned function is called.
+func (w *world) begin(program, mode string) (end func()) {
 	w.Helper()
 	kubeproxy.MustWrite(w.file("config.yaml"), fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
@@ -190,29 +198,49 @@ metricsBindAddress: 127.0.0.1:10249
 conntrack: {maxPerCore: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
 `, mode, w.file("kubeconfig")))
 	command := w.lab.Node1.Command(program, "--config", w.file("config.yaml"))
+	command.Env = w.env
 	w.log.Reset()
 	command.Stdout, command.Stderr = &w.log, &w.log
 	if err := command.Start(); err != nil {
 		w.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(w.Context(), patience)
-	defer cancel()
-	for _, probe := range probes {
-		if _, _, err := probe.Until(ctx, func(a netns.Answer) bool { return a.Verdict == netns.Answered }); err != nil {
-			_ = command.Kill()
-			w.Fatalf("%v\n%s", err, w.log.String())
-		}
-	}
 	return func() {
 		if err := command.Kill(); err != nil {
 			w.Error(err)
 		}
-		if out, err := w.lab.Node1.Command(program, "--cleanup", "--config", w.file("config.yaml")).CombinedOutput(); err != nil {
-			w.Logf("%s --cleanup: %v\n%s", program, err, out)
+	}
+}
+
+// serves waits until all probes are answered.
+func (w *world) serves(probes []netns.Probe) {
+	w.Helper()
+	for _, probe := range probes {
+		ctx, cancel := context.WithTimeout(w.Context(), patience)
+		defer cancel()
+		if _, _, err := probe.Until(ctx, func(a netns.Answer) bool { return a.Verdict == netns.Answered }); err != nil {
+			w.Fatalf("%v\n%s", err, w.log.String())
 		}
-		if out, err := w.lab.Node1.Command("conntrack", "-F").CombinedOutput(); err != nil {
-			w.Errorf("%v: %s", err, out)
-		}
+	}
+}
+
+// cleanup removes what a program has written, and all connections.
+func (w *world) cleanup(program string) {
+	if out, err := w.lab.Node1.Command(program, "--cleanup", "--config", w.file("config.yaml")).CombinedOutput(); err != nil {
+		w.Logf("%s --cleanup: %v\n%s", program, err, out)
+	}
+	if out, err := w.lab.Node1.Command("conntrack", "-F").CombinedOutput(); err != nil {
+		w.Errorf("%v: %s", err, out)
+	}
+}
+
+// run starts a program in node1, until the returned function is called, and waits until it serves all probes.
+func (w *world) run(program, mode string, probes []netns.Probe) (stop func()) {
+	w.Helper()
+	end := w.begin(program, mode)
+	w.serves(probes)
+	return func() {
+		end()
+		w.cleanup(program)
 		if w.Failed() {
 			w.Log(w.log.String())
 		}

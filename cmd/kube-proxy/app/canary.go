@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -15,8 +16,10 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/check"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect/packets"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cputime"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/selfcall"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/canary"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -29,23 +32,33 @@ func (p *process) canary(recorder proxy.Recorder, measured *metrics.Metrics) (*c
 	if p.opts.canary == canary.None {
 		return nil, nil
 	}
+	addrs := []netip.Addr{}
+	for _, family := range p.families.All {
+		addr := netip.IPv6Loopback()
+		if family == cluster.IPv4 {
+			addr = netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		}
+		addrs = append(addrs, addr)
+	}
+	listeners, err := selfcall.Listen(addrs...)
+	if err != nil {
+		return nil, err
+	}
+	p.Planning.Canary = listeners.Addresses()
 	checker := &check.Checker{Stage: check.During, Host: &check.Linux{}, Node: check.Node{Families: p.families.All}}
-	c, err := canary.New(canary.Config{
-		Families: p.families.All, Node: p.Name, Recorder: recorder, Broken: measured.DataplaneBroken, Trace: p.traceCanary,
+	return canary.New(canary.Config{
+		Families: p.families.All, Node: p.Name, Caller: listeners, Unrouted: selfcall.Unrouted, Trace: p.traceCanary, Measure: cputime.Measure,
+		Recorder: recorder, Broken: measured.DataplaneBroken,
 		Check: func(ctx context.Context, group string) (failed []string) {
 			others := slices.DeleteFunc(check.Groups(), func(g string) bool { return g == group })
 			for _, result := range checker.Run(ctx, others...) {
 				if result.Status == check.Fail {
-					failed = append(failed, result.Message+". "+result.Fix)
+					failed = append(failed, fmt.Sprintf("%s (%s)", result.Message, strings.TrimSuffix(result.Fix, ".")))
 				}
 			}
 			return failed
 		},
-	})
-	if err == nil {
-		p.Planning.Canary = c.Endpoints()
-	}
-	return c, err
+	}), nil
 }
 
 // WhyNotForwarded returns why the kernel does not send a packet on; "" if that is not known.

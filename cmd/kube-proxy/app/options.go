@@ -19,9 +19,9 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/announce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/canary"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver/taint"
 )
 
 // Options are the values of the command line.
@@ -45,7 +45,7 @@ type runFlags struct {
 	// relistGuard holds back a re-list that would remove more than 90 % of at least 100 known endpoints.
 	relistGuard bool
 	// startupTaint is removed from the Node when its Services are served; the zero value removes none.
-	startupTaint taint.Taint
+	startupTaint announce.Taint
 	// canary selects whether the rules are tried, and who gets to know.
 	canary canary.Level
 	// connections selects the metrics of connections.
@@ -100,7 +100,7 @@ func (o *Options) load(flags *pflag.FlagSet) (*Loaded, error) {
 	if o.manifests != "" && o.master != "" {
 		return nil, UsageError{Err: errors.New("--manifests and --master exclude each other: objects come from one place")}
 	}
-	if o.manifests != "" && o.startupTaint != (taint.Taint{}) {
+	if o.manifests != "" && o.startupTaint != (announce.Taint{}) {
 		return nil, UsageError{Err: errors.New("--startup-taint needs an API server: it excludes --manifests")}
 	}
 	if o.ConfigFile != "" {
@@ -129,7 +129,7 @@ func (o *Options) LoadFile(flags *pflag.FlagSet) (*Loaded, error) {
 	return o.fromFile(file, flags)
 }
 
-// fromFile checks the configuration of a file as loadFile does.
+// fromFile checks the configuration of a file as LoadFile does.
 func (o *Options) fromFile(file *configfile.File, flags *pflag.FlagSet) (*Loaded, error) {
 	l := &Loaded{Config: file.Config, File: file, Flags: flags, Warnings: deprecatedFlags(flags)}
 	for _, problem := range file.Warnings {

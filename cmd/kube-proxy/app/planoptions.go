@@ -32,6 +32,7 @@ func PlanOptions(cfg *config.KubeProxyConfiguration, gates features.Gates) (*pla
 		ResetGoneEndpoints:      gates.ResetGoneEndpoints,
 		Balancing:               plan.Balancing{On: gates.LoadBalancerAlgorithms},
 		Fences:                  plan.Fences{On: gates.ServiceLimits, Namespaces: fences(cfg.ConnectionLimits)},
+		FastPath:                gates.FlowtableFastPath && cfg.HasFastPath(),
 	}
 	if len(cfg.ConnectionLimits) > 0 && !gates.ServiceLimits {
 		return nil, errors.New("connectionLimits: the feature gate ServiceLimits is off; set featureGates: {ServiceLimits: true}, or remove the field")

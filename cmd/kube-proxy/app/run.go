@@ -138,6 +138,7 @@ func (p *process) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, rules.Close()) }()
+	p.checkFastPath(ctx)
 
 	counter := backend.NewSharedCounter(rules.Counters().Connections)
 	var watch *node.Watch
@@ -199,6 +200,22 @@ func (p *process) open(ctx context.Context) (backend.Backend, error) {
 	}
 	p.families.All = families
 	return opened, err
+}
+
+// checkFastPath turns the fast path off, with one line in the log, if the mode or the kernel has none.
+func (p *process) checkFastPath(ctx context.Context) {
+	if !p.opts.gates.FlowtableFastPath {
+		return
+	}
+	err := fmt.Errorf("mode %s has none", p.cfg.EffectiveMode())
+	if p.Planning.FastPath {
+		err = p.mode.(interface { // the configuration says so
+			FastPath(ctx context.Context, families ...cluster.Family) error
+		}).FastPath(ctx, p.families.All...)
+	}
+	if p.Planning.FastPath = err == nil; err != nil {
+		klog.FromContext(ctx).Info("No connection takes the fast path, because this node cannot have one; Services are served without it", "reason", err.Error())
+	}
 }
 
 // awaitFamilies ends the process when a family that was left out can be served, so that it starts again with that family. The

@@ -15,10 +15,9 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/announce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver/events"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver/taint"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
 )
 
@@ -44,12 +43,15 @@ func (in *inputs) complete() bool { return source.AllComplete(in.sources) }
 func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node string, opts runOptions, watched apiserver.Options) (*inputs, error) {
 	machine := netif.Kernel{}
 	in := &inputs{sources: []source.Source{source.NewInterfaces(machine)}, started: proxy.Ignore{}}
+	if opts.gates.FlowtableFastPath {
+		in.sources = append(in.sources, source.NewDevices(machine))
+	}
 	if opts.manifests != "" {
 		in.unlisted = func() (names, hint string) { return "", "" }
 		files := manifests.New(opts.manifests, node, manifests.Options{
 			Addrs: machine.NodeAddrs, KubeProxyVersion: !opts.gates.DisableNodeKubeProxyVersion})
 		in.sources, in.invalid = append(in.sources, files), files.Errors
-		in.recorder = events.Log{Logger: klog.FromContext(ctx)}
+		in.recorder = announce.Log{Logger: klog.FromContext(ctx)}
 		in.publish = func(ctx context.Context) error { <-ctx.Done(); return nil }
 		return in, nil
 	}
@@ -62,14 +64,14 @@ func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node st
 	if err != nil {
 		return nil, err
 	}
-	published, err := events.New(client)
+	published, err := announce.NewRecorder(client)
 	if err != nil {
 		return nil, err
 	}
 	in.sources, in.unlisted, in.invalid = append(in.sources, api), api.Missing, func() []string { return nil }
 	in.recorder, in.publish = published, published.Run
-	if of := opts.startupTaint; of != (taint.Taint{}) {
-		in.started, err = taint.New(client, node, of, published)
+	if of := opts.startupTaint; of != (announce.Taint{}) {
+		in.started, err = announce.NewTaintRemover(client, node, of, published)
 	}
 	return in, err
 }

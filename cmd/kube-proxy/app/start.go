@@ -5,6 +5,7 @@
 //	flags.go        every flag, in groups
 //	options.go      flags and file as one checked configuration
 //	planoptions.go  the configuration as options of other packages
+//	thisnode.go     the node that it describes, before anything is opened
 //	run.go          constructs sources, backend, observers, servers and loop, and runs them
 //	backends.go     the table of proxy modes
 //	sources.go      where objects come from, and where Events go

@@ -68,7 +68,7 @@ func newAuditCommand() *cobra.Command {
 		Long: `Find what a change to this proxy, another mode or another version breaks, as "kube-proxy analyze --group upgrade --fail-on info":
 
   external IPs, which only a feature gate serves, and manifests to use instead (-o manifests);
-  spec.loadBalancerIP that no controller acknowledged;
+  spec.loadBalancerIP that no controller acknowledged, and addresses in the status of Services of another type;
   what a change of the proxy mode changes (--to-mode, --from, or --config with mode ipvs): node ports on other addresses,
     settings without an effect, kernels that are too old, and what differs for all Services, which is no finding;
   nodes whose kubelet reports a kube-proxy version, which it cannot know;

@@ -25,7 +25,8 @@ const commandsHead = `# Commands
 Generated from the help of the program by "make docs"; do not edit.
 
 Without a command, kube-proxy is the proxy. No other command changes Services, rules or settings of the node. Most ask the proxy that runs on
-the node ([API](api.md)); analyze, audit, config and fleet work on any machine, also on macOS and Windows.
+the node ([API](api.md)); analyze, audit, config and fleet work on any machine, also on macOS and Windows. --help
+also has examples.
 
 Shells complete commands, flags, Services and namespaces after ` + "`source <(kube-proxy completion bash)`" + ` (or zsh, fish, powershell). As
 a plugin (` + "`ln -s $(which kube-proxy) ~/bin/kubectl-kube_proxy`" + `), ` + "`kubectl kube-proxy analyze`" + ` is ` + "`kube-proxy analyze`" + `.
@@ -56,7 +57,7 @@ func TestDocsCommands(t *testing.T) {
 		shared.add(name, texts[len(texts)-1])
 	}
 	fmt.Fprintf(&b, "%s.\n\n## Flags of several commands\n\n%s\n\n```text\n%s```\n", strings.Join(links, ",\n"),
-		strings.Replace(strings.TrimSpace(readerHelp), "It asks", "A command with --node asks", 1), shared.text())
+		strings.Replace(strings.TrimSpace(readerHelp), "It asks", "A command that has --node asks", 1), shared.text())
 	for i, command := range commands {
 		text := shared.without(command.CommandPath(), texts[i])
 		if !command.HasParent() {
@@ -77,14 +78,14 @@ func TestDocsCommands(t *testing.T) {
 	}
 }
 
-// own returns the help of a command without what all commands have: the lists of commands, -h, and global flags.
+// own returns the help of a command without what all commands have, the lists of commands, -h, and global flags, and without examples.
 func own(help string) string {
 	var kept strings.Builder
 	left := false // whether this section is left out
 	for line := range strings.Lines(help) {
 		line = strings.TrimRight(line, " \n")
 		switch line {
-		case "Commands:", "Available Commands:", "Global Flags:":
+		case "Commands:", "Available Commands:", "Global Flags:", "Examples:", "Aliases:":
 			left = true
 			continue
 		}

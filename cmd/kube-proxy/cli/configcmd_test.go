@@ -318,7 +318,7 @@ func TestProcess(t *testing.T) {
 		{[]string{"--config", directory}, app.ExitFailure, "", directory + ": is a directory"},
 		{[]string{"--config", at("fifo")}, app.ExitFailure, "", at("fifo") + " is a pipe that nothing was written to; start the writer first"},
 		{[]string{"--config", "/dev/zero"}, app.ExitFailure, "", "/dev/zero is not a regular file but a device"},
-		{[]string{"--write-config-to", at("fifo")}, app.ExitFailure, "", at("fifo") + " is a pipe that nobody reads; start its reader first"},
+		{[]string{"--write-config-to", at("fifo")}, app.ExitFailure, "", at("fifo") + " is a pipe that no program reads; start its reader first"},
 		{[]string{"config", "validate", at("fifo")}, app.ExitFailure, "", at("fifo") + " is a pipe that nothing was written to"},
 		{[]string{"analyze", "--manifests", at("fifo")}, 2, "", at("fifo") + " is a pipe that nothing was written to"},
 		{[]string{"--oom-score-adj=9999", "--write-config-to", at("target")}, app.ExitFailure, "", "error: --oom-score-adj: "},

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -37,6 +38,8 @@ type fleetOptions struct {
 	fleet.Options
 	output      string
 	checkOutput func() error
+	// compare is the path of an earlier report.
+	compare string
 	// namespace and timeout are those of wait.
 	namespace string
 	timeout   time.Duration
@@ -54,14 +57,17 @@ those that cannot be asked, have a line each that says why. docs/fleet.md has mo
 Compared is what nodes know and have programmed: addresses, ports, policies and endpoints of each Service. Which endpoints a
 node uses differs by design. It needs the rights of build/manifests/fleet-role.yaml: list pods, and create pods/portforward.
 
-Exit codes: 0 if all nodes serve, without problems, and agree; 1 if not; 2 if the nodes are not known, or the command line is invalid.`,
+Exit codes: 0 if all nodes serve, without problems, and agree, or with --compare if no node is worse than in the earlier report;
+1 if not; 2 if the nodes are not known, or the command line is invalid.`,
 		Example: `  kube-proxy fleet
-  kubectl kube-proxy fleet -o json
+  kubectl kube-proxy fleet -o json > before.json
+  kube-proxy fleet --compare before.json
   kube-proxy fleet wait service/web -n shop --timeout 2m`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return opts.run(cmd) },
 	}
 	opts.addFlags(command)
+	command.Flags().StringVar(&opts.compare, "compare", "", "Compare with an earlier report, a `file` of -o json, and fail only for nodes that are worse.")
 	command.AddCommand(newFleetWaitCommand())
 	return command
 }
@@ -133,10 +139,17 @@ func (o *fleetOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	before, err := o.before()
+	if err != nil {
+		return app.UsageError{Err: fmt.Errorf("--compare: %w", err)}
+	}
 	report, err := of.Ask(cmd.Context())
 	done()
 	if err != nil {
 		return app.ExitCode{Code: exitUnreadable, Err: err}
+	}
+	if before != nil {
+		report.CompareWith(before)
 	}
 	if o.output == outputTable {
 		err = report.Print(cmd.OutOrStdout())
@@ -147,6 +160,22 @@ func (o *fleetOptions) run(cmd *cobra.Command) error {
 		return app.ExitCode{Code: exitFindings}
 	}
 	return err
+}
+
+// before returns the report to compare with; nil if there is none.
+func (o *fleetOptions) before() (*fleet.Report, error) {
+	if o.compare == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(o.compare)
+	if err != nil {
+		return nil, err
+	}
+	before, err := fleet.Read(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.compare, err)
+	}
+	return before, nil
 }
 
 // wait waits for a Service, which may be named as kubectl does.

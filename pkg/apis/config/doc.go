@@ -12,5 +12,5 @@
 // v1alpha1 is flat and mixes settings of one instance, one platform or one backend with shared ones. In v1alpha2 each setting has
 // one place; docs/config.md shows the place of each field of v1alpha1.
 //
-// configfile/ reads and writes files with line numbers, explain/ describes the fields.
+// configfile/ reads, writes and watches files, and describes the fields.
 package config

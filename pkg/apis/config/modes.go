@@ -57,6 +57,9 @@ func (c *KubeProxyConfiguration) ServiceLimits() ServiceLimits {
 // PicksBySlots reports whether the mode can pick endpoints by a hash, or by weights in turn: iptables has no such match.
 func (c *KubeProxyConfiguration) PicksBySlots() bool { return c.EffectiveMode() != ProxyModeIPTables }
 
+// HasFastPath reports whether connections can take a fast path in the mode: iptables cannot load the kernel's.
+func (c *KubeProxyConfiguration) HasFastPath() bool { return c.EffectiveMode() == ProxyModeNFTables }
+
 // PartTime returns how long one part of an expensive change may take in the mode, and so delay other changes. In iptables mode each
 // sync costs much more by itself, because the kernel looks at all rules.
 func (c *KubeProxyConfiguration) PartTime() time.Duration {

@@ -21,6 +21,8 @@ type name struct {
 	sourceRanges []string
 	// limits are the bounds of the Service's connections, in words; "" is none.
 	limits string
+	// fastPath means that later packets of a connection meet no rules.
+	fastPath bool
 }
 
 // excludes reports whether a source is in none of the ranges.
@@ -72,7 +74,7 @@ func (n *Names) add(s *v1alpha1.Service) {
 			if a.Kind != "LoadBalancerIP" {
 				ranges = nil
 			}
-			n.frontends[frontend{port.Protocol, netip.AddrPortFrom(addr, a.Port)}] = name{service, port.Name, a, ranges, s.ConnectionLimits}
+			n.frontends[frontend{port.Protocol, netip.AddrPortFrom(addr, a.Port)}] = name{service, port.Name, a, ranges, s.ConnectionLimits, s.FastPath && port.Protocol != "SCTP"}
 		}
 		for _, e := range port.Endpoints {
 			n.locations[[2]string{service, e.Address}] = e.Location

@@ -48,6 +48,9 @@ func (p *packet) report(names *Names, why func(*trace.Headers) string) *v1alpha1
 		out.Established = !slices.ContainsFunc(p.events, func(e event) bool { return e.Type == "nat" })
 	}
 	p.setVerdict(out, is, named, why)
+	if is.fastPath && out.Verdict == v1alpha1.PacketSent && out.Interface != "" {
+		out.Reason += "; long connections take the fast path, where packets are not traced"
+	}
 	if owner := names.clusterIPs[first.Destination.Addr()]; !named && owner != "" && first.Destination.Port() != 0 {
 		out.Reason += fmt.Sprintf("; %s is the cluster IP of %s, which has no port %d/%s", first.Destination.Addr(), owner, first.Destination.Port(), out.Protocol)
 	}

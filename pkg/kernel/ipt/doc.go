@@ -1,12 +1,13 @@
 // Package ipt is the only package that runs the programs of iptables. Package ipttest has a fake that is as strict as they are.
 //
-// A [Tables] is one address family's tables in one variant: nft, in which the programs write nf_tables, or legacy, in
-// which they replace x_tables' blobs. [Detect] returns the one that a node uses. A [Rule] is a value, rendered as text or
-// bytes. Rules are written in bulk, as a [Transaction], which in the nft variant reaches the kernel without a program (docs/decisions/0021), as do jumps in built-in chains; other single rules, in chains that many programs share, by go-iptables.
-// Every call ends with its context, also if the program hangs, unless the program waits for a lock in the kernel: nothing can kill
-// it then, nor what go-iptables runs. That is left behind, one for each family. Rules and counters are read from the kernel itself,
-// without a program, by [Tables.Compare] and [Tables.Packets]. nf.Watch reports who wrote the nft variant's tables,
-// [LegacyNotices] that somebody wrote those of the other.
+// A [Tables] is one address family's tables in one variant: nft, in which the programs write nf_tables, or legacy, in which they
+// replace x_tables' blobs. [Detect] returns the one that a node uses. A [Rule] is a value, rendered as text or bytes. Rules are
+// written in bulk, as a [Transaction], which in the nft variant reaches the kernel without a program (docs/decisions/0021), as
+// do jumps in built-in chains; other single rules, in chains that many programs share, by go-iptables. Every call ends with its
+// context, also if the program hangs, unless the program waits for a lock in the kernel: nothing can kill it then, nor what
+// go-iptables runs. That is left behind, one for each family. Rules and counters are read from the kernel itself, without a
+// program, by [Tables.Compare] and [Tables.Packets]. nf.Watch reports who wrote the nft variant's tables, [LegacyNotices] that
+// a program wrote those of the other.
 //
 // The package knows nothing about Services: the caller chooses the chains and their rules.
 package ipt

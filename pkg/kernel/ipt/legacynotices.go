@@ -30,15 +30,34 @@ func OpenLegacyNotices(families []Family, tables ...string) (*LegacyNotices, err
 	if err != nil {
 		return nil, err
 	}
-	w := &legacyWatch{lock: lock, tables: tables}
+	requests, last := make([]*legacyRequests, 0, len(families)), map[string]tableInfo{}
+	n := NewLegacyNotices(func() bool {
+		wrote, err := lock.closed()
+		wrote = wrote || err != nil
+		for i, r := range requests {
+			for _, table := range tables {
+				now, _ := r.info(table) // without the table always the same
+				of := string(families[i]) + table
+				wrote = wrote || last[of] != now
+				last[of] = now
+			}
+		}
+		return wrote
+	}, func() error {
+		failed := []error{lock.close()}
+		for _, r := range requests {
+			failed = append(failed, r.close())
+		}
+		return errors.Join(failed...)
+	})
 	for _, family := range families {
 		r, err := openLegacyRequests(family)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("iptables %s: %w", family, err), w.close())
+			return nil, errors.Join(fmt.Errorf("iptables %s: %w", family, err), n.Close())
 		}
-		w.requests, w.sizes = append(w.requests, r), append(w.sizes, map[string]tableInfo{})
+		requests = append(requests, r)
 	}
-	return NewLegacyNotices(w.look, w.close), nil
+	return n, nil
 }
 
 // Modified returns nil: Take has to be called periodically.
@@ -68,34 +87,3 @@ func (n *LegacyNotices) Resume(int) (alone bool) {
 
 // Close closes what is held open.
 func (n *LegacyNotices) Close() error { return n.end() }
-
-// legacyWatch looks at the lock and the sizes of tables.
-type legacyWatch struct {
-	lock     *lockWatch
-	requests []*legacyRequests
-	tables   []string
-	// sizes are those at the last look, by family.
-	sizes []map[string]tableInfo
-}
-
-// look reports whether anything may have been written since the last time.
-func (w *legacyWatch) look() (wrote bool) {
-	wrote, err := w.lock.closed()
-	wrote = wrote || err != nil
-	for i, r := range w.requests {
-		for _, table := range w.tables {
-			now, _ := r.info(table) // without the table always the same
-			wrote = wrote || w.sizes[i][table] != now
-			w.sizes[i][table] = now
-		}
-	}
-	return wrote
-}
-
-func (w *legacyWatch) close() error {
-	failed := []error{w.lock.close()}
-	for _, r := range w.requests {
-		failed = append(failed, r.close())
-	}
-	return errors.Join(failed...)
-}

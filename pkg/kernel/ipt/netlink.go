@@ -21,7 +21,7 @@ type nftRequests struct {
 	listed chainList
 }
 
-// chainList holds the names of the chains in the tables that nobody has asked for since one dump, of a generation. A dump always
+// chainList holds the names of the chains in the tables that were not asked for since one dump, of a generation. A dump always
 // returns those of all tables, and takes time that grows with their square: the kernel begins at the first one again for every 32 KiB.
 type chainList struct {
 	generation nf.Generation

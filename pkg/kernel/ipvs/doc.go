@@ -1,6 +1,6 @@
-// Package ipvs lists and deletes the kernel objects that kube-proxy's ipvs mode uses besides iptables: virtual servers
+// Package ipvs lists, quiesces and deletes the kernel objects that kube-proxy's ipvs mode uses besides iptables: virtual servers
 // (ip_vs), sets of addresses (ip_set), and a dummy device with the Services' addresses. It cannot create any. It uses
-// generic netlink, nfnetlink and rtnetlink, and package ipvstest is its fake.
+// generic netlink, nfnetlink, rtnetlink and sock_diag, and package ipvstest is its fake.
 //
 // A kernel without one of the modules has no such objects. Listing them does not load the module.
 package ipvs
@@ -24,6 +24,17 @@ type Server struct {
 // String returns, for example, "protocol 6, 10.96.0.1:443".
 func (s Server) String() string { return fmt.Sprintf("protocol %d, %s", s.Protocol, s.Addr) }
 
+// Destination is where a virtual server sends connections.
+type Destination struct {
+	Addr netip.AddrPort
+	// Weight is its share of the new connections; a destination without one keeps those that it has.
+	Weight uint32
+	// Connections is the number of connections, including those that end, and UDP flows.
+	Connections uint32
+
+	attributes string // what else the kernel must be given to change it
+}
+
 // Set is a set of addresses or ports. Ports are those of its elements that have one.
 type Set struct {
 	Name  string
@@ -36,14 +47,25 @@ type Objects interface {
 	Servers() ([]Server, error)
 	// DeleteServer deletes a virtual server with its destinations. A missing one is not an error.
 	DeleteServer(s Server) error
+	// Destinations returns the destinations of a virtual server.
+	Destinations(s Server) ([]Destination, error)
+	// Quiesce sets the weight of a destination to 0. A missing one is not an error.
+	Quiesce(s Server, d Destination) error
 	// Sets returns the sets whose name is wanted, with their ports.
 	Sets(wanted func(name string) bool) ([]Set, error)
 	// DeleteSet deletes a set. The error is [ErrBusy] if a rule uses it; a missing set is not an error.
 	DeleteSet(name string) error
 	// Device returns the addresses of a dummy device; exists is false if there is no dummy device of that name.
 	Device(name string) (addrs []netip.Addr, exists bool, err error)
+	// DeleteAddr deletes an address of a dummy device, with its route. A missing one is not an error.
+	DeleteAddr(device string, addr netip.Addr) error
+	// SetSource makes this machine's new connections to an address of a dummy device come from the machine's address towards its
+	// default route, if it has one, instead of from the device's address itself.
+	SetSource(device string, addr netip.Addr) error
 	// DeleteDevice deletes a dummy device. A missing one is not an error.
 	DeleteDevice(name string) error
+	// Bound returns the local addresses of the open connections of this machine's own sockets.
+	Bound() (map[netip.Addr]bool, error)
 	// LocalAddrs returns the addresses of all devices.
 	LocalAddrs() ([]netip.Addr, error)
 }

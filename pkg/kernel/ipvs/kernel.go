@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
+	"net"
 	"net/netip"
 	"os"
 
@@ -27,13 +29,26 @@ const (
 
 	cmdDelService = 3
 	cmdGetService = 4
+	cmdSetDest    = 6
+	cmdGetDest    = 8
 
 	attrService = 1
+	attrDest    = 2
 
 	serviceFamily   = 1
 	serviceProtocol = 2
 	serviceAddr     = 3
 	servicePort     = 4
+
+	destAddr     = 1
+	destPort     = 2
+	destForward  = 3
+	destWeight   = 4
+	destUpper    = 5
+	destLower    = 6
+	destActive   = 7
+	destInactive = 8
+	destFamily   = 11
 )
 
 // attempts is how often a list is read if others change it at the same time.
@@ -55,12 +70,10 @@ func (Kernel) Servers() ([]Server, error) {
 	}
 	var servers []Server
 	for _, message := range messages {
-		server, ok, err := parseServer(message)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			servers = append(servers, server)
+		for attrs := range nested(message, attrService) {
+			if server, ok := parseServer(attrs); ok {
+				servers = append(servers, server)
+			}
 		}
 	}
 	return servers, nil
@@ -77,45 +90,48 @@ func newRequest(command uint8, flags int) (*nl.NetlinkRequest, error) {
 	return request, nil
 }
 
-// parseServer reads one message of the list. ok is false for servers with a firewall mark instead of an address.
-func parseServer(message []byte) (server Server, ok bool, err error) {
-	if len(message) < nl.SizeofGenlmsg {
-		return Server{}, false, fmt.Errorf("list the virtual servers: a message of %d bytes", len(message))
-	}
-	for outer := range nl.ParseAttributes(message[nl.SizeofGenlmsg:]) {
-		if outer.Type&nl.NLA_TYPE_MASK != attrService {
-			continue
-		}
-		var family, port uint16
-		var addr []byte
-		for attr := range nl.ParseAttributes(outer.Value) {
-			switch attr.Type {
-			case serviceFamily:
-				family = binary.NativeEndian.Uint16(attr.Value)
-			case serviceProtocol:
-				server.Protocol = uint8(binary.NativeEndian.Uint16(attr.Value))
-			case serviceAddr:
-				addr = attr.Value
-			case servicePort:
-				port = binary.BigEndian.Uint16(attr.Value)
+// nested returns the contents of a message's attributes of one type.
+func nested(message []byte, wanted uint16) iter.Seq[[]byte] {
+	return func(yield func([]byte) bool) {
+		for attr := range nl.ParseAttributes(message[min(len(message), nl.SizeofGenlmsg):]) {
+			if attr.Type&nl.NLA_TYPE_MASK == wanted && !yield(attr.Value) {
+				return
 			}
 		}
-		if family == unix.AF_INET && len(addr) > 4 {
-			addr = addr[:4] // the kernel sends as many bytes for either family
-		}
-		if ip, valid := netip.AddrFromSlice(addr); valid {
-			server.Addr, ok = netip.AddrPortFrom(ip, port), true
-		}
 	}
-	return server, ok, nil
 }
 
-// DeleteServer is part of [Objects].
-func (Kernel) DeleteServer(s Server) error {
-	request, err := newRequest(cmdDelService, unix.NLM_F_ACK)
-	if err != nil {
-		return err
+// parseServer reads the attributes of a server. ok is false for those with a firewall mark instead of an address.
+func parseServer(attrs []byte) (server Server, ok bool) {
+	var family, port uint16
+	var addr []byte
+	for attr := range nl.ParseAttributes(attrs) {
+		switch attr.Type {
+		case serviceFamily:
+			family = binary.NativeEndian.Uint16(attr.Value)
+		case serviceProtocol:
+			server.Protocol = uint8(binary.NativeEndian.Uint16(attr.Value))
+		case serviceAddr:
+			addr = attr.Value
+		case servicePort:
+			port = binary.BigEndian.Uint16(attr.Value)
+		}
 	}
+	server.Addr, ok = addrPort(family, addr, port)
+	return server, ok
+}
+
+// addrPort returns an address; the kernel sends as many bytes for either family.
+func addrPort(family uint16, addr []byte, port uint16) (netip.AddrPort, bool) {
+	if family == unix.AF_INET && len(addr) > 4 {
+		addr = addr[:4]
+	}
+	ip, ok := netip.AddrFromSlice(addr)
+	return netip.AddrPortFrom(ip, port), ok
+}
+
+// attribute is the attribute that identifies a server.
+func (s Server) attribute() *nl.RtAttr {
 	family := uint16(unix.AF_INET)
 	if s.Addr.Addr().Is6() {
 		family = unix.AF_INET6
@@ -125,7 +141,80 @@ func (Kernel) DeleteServer(s Server) error {
 	service.AddRtAttr(serviceProtocol, nl.Uint16Attr(uint16(s.Protocol)))
 	service.AddRtAttr(serviceAddr, s.Addr.Addr().AsSlice())
 	service.AddRtAttr(servicePort, binary.BigEndian.AppendUint16(nil, s.Addr.Port()))
-	request.AddData(service)
+	return service
+}
+
+// Destinations is part of [Objects].
+func (Kernel) Destinations(s Server) ([]Destination, error) {
+	request, err := newRequest(cmdGetDest, unix.NLM_F_DUMP)
+	if err != nil {
+		return nil, err
+	}
+	request.AddData(s.attribute())
+	messages, err := request.Execute(unix.NETLINK_GENERIC, 0)
+	if err != nil && !errors.Is(err, unix.ESRCH) {
+		return nil, fmt.Errorf("list the destinations of the virtual server %s (IPVS_CMD_GET_DEST): %w", s, err)
+	}
+	var all []Destination
+	for _, message := range messages {
+		for attrs := range nested(message, attrDest) {
+			all = append(all, parseDestination(s, attrs))
+		}
+	}
+	return all, nil
+}
+
+// parseDestination reads the attributes of a server's destination.
+func parseDestination(s Server, attrs []byte) (d Destination) {
+	family := uint16(unix.AF_INET)
+	if s.Addr.Addr().Is6() {
+		family = unix.AF_INET6
+	}
+	var addr []byte
+	var port uint16
+	for attr := range nl.ParseAttributes(attrs) {
+		switch attr.Type {
+		case destAddr:
+			addr = attr.Value
+		case destPort:
+			port = binary.BigEndian.Uint16(attr.Value)
+		case destFamily:
+			family = binary.NativeEndian.Uint16(attr.Value)
+		case destWeight:
+			d.Weight = binary.NativeEndian.Uint32(attr.Value)
+		case destActive, destInactive:
+			d.Connections += binary.NativeEndian.Uint32(attr.Value)
+		}
+		switch attr.Type {
+		case destAddr, destPort, destFamily, destForward, destUpper, destLower:
+			d.attributes += string(nl.NewRtAttr(int(attr.Type), attr.Value).Serialize())
+		}
+	}
+	d.Addr, _ = addrPort(family, addr, port)
+	return d
+}
+
+// Quiesce is part of [Objects].
+func (Kernel) Quiesce(s Server, d Destination) error {
+	request, err := newRequest(cmdSetDest, unix.NLM_F_ACK)
+	if err != nil {
+		return err
+	}
+	request.AddData(s.attribute())
+	request.AddData(nl.NewRtAttr(attrDest|int(nl.NLA_F_NESTED), append(nl.NewRtAttr(destWeight, nl.Uint32Attr(0)).Serialize(), d.attributes...)))
+	if _, err := request.Execute(unix.NETLINK_GENERIC, 0); err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("set the weight of %s of the virtual server %s (IPVS_CMD_SET_DEST): %w", d.Addr, s, err)
+	}
+	return nil
+}
+
+// DeleteServer is part of [Objects].
+func (Kernel) DeleteServer(s Server) error {
+	request, err := newRequest(cmdDelService, unix.NLM_F_ACK)
+	if err != nil {
+		return err
+	}
+	request.AddData(s.attribute())
 	if _, err := request.Execute(unix.NETLINK_GENERIC, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("delete the virtual server %s (IPVS_CMD_DEL_SERVICE): %w", s, err)
 	}
@@ -228,6 +317,82 @@ func (Kernel) DeleteDevice(name string) error {
 		return fmt.Errorf("delete the device %s (RTM_DELLINK): %w", name, err)
 	}
 	return nil
+}
+
+// DeleteAddr is part of [Objects].
+func (Kernel) DeleteAddr(device string, addr netip.Addr) error {
+	link, err := dummy(device)
+	if err != nil || link == nil {
+		return err
+	}
+	failed := netlink.AddrDel(link, &netlink.Addr{IPNet: host(addr)})
+	// SetSource may have replaced the route that ends with the address.
+	route := netlink.RouteDel(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: host(addr), Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL})
+	if failed != nil && !errors.Is(failed, unix.EADDRNOTAVAIL) {
+		return fmt.Errorf("delete %s from the device %s (RTM_DELADDR): %w", addr, device, failed)
+	}
+	if route != nil && !errors.Is(route, unix.ESRCH) {
+		return fmt.Errorf("delete the local route to %s (RTM_DELROUTE): %w", addr, route)
+	}
+	return nil
+}
+
+// host returns the range of one address.
+func host(addr netip.Addr) *net.IPNet {
+	return &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())}
+}
+
+// SetSource is part of [Objects].
+func (Kernel) SetSource(device string, addr netip.Addr) error {
+	link, err := dummy(device)
+	if err != nil || link == nil {
+		return err
+	}
+	outside := netip.MustParseAddr("192.0.2.1") // of no machine (RFC 5737, RFC 3849)
+	if addr.Is6() {
+		outside = netip.MustParseAddr("2001:db8::1")
+	}
+	found, err := netlink.RouteGet(outside.AsSlice())
+	if err != nil || len(found) == 0 || found[0].Src == nil {
+		return nil //nolint:nilerr // there is no route: the machine cannot connect to endpoints elsewhere either
+	}
+	route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: host(addr), Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL,
+		Scope: netlink.SCOPE_HOST, Src: found[0].Src, Protocol: unix.RTPROT_STATIC}
+	if err := netlink.RouteReplace(route); err != nil {
+		return fmt.Errorf("replace the local route to %s (RTM_NEWROUTE): %w", addr, err)
+	}
+	if addr.Is4() {
+		return nil
+	}
+	// In IPv6 the new route is beside the kernel's own, and after it.
+	old := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: host(addr), Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Protocol: unix.RTPROT_KERNEL}
+	if err := netlink.RouteDel(old); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("delete the kernel's local route to %s (RTM_DELROUTE): %w", addr, err)
+	}
+	return nil
+}
+
+// Bound is part of [Objects].
+func (Kernel) Bound() (map[netip.Addr]bool, error) {
+	const timeWait = 6 // TCP_TIME_WAIT
+	bound := map[netip.Addr]bool{}
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		for _, list := range []func(uint8) ([]*netlink.Socket, error){netlink.SocketDiagTCP, netlink.SocketDiagUDP} {
+			sockets, err := list(family)
+			for attempt := 1; attempt < attempts && errors.Is(err, netlink.ErrDumpInterrupted); attempt++ {
+				sockets, err = list(family)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("list this machine's connections (SOCK_DIAG_BY_FAMILY): %w", err)
+			}
+			for _, s := range sockets {
+				if addr, ok := netip.AddrFromSlice(s.ID.Source); ok && s.ID.DestinationPort != 0 && s.State != timeWait {
+					bound[addr.Unmap()] = true
+				}
+			}
+		}
+	}
+	return bound, nil
 }
 
 // LocalAddrs is part of [Objects].

@@ -145,12 +145,23 @@ func sourceTowards(there netip.Addr) (netip.Addr, bool) {
 // be coalesced into one value. No change after Watch returned is missed: a subscription that broke, because there were
 // more changes than its buffer holds, is renewed and counts as a change.
 func (Kernel) Watch(ctx context.Context) <-chan struct{} {
+	return watch(ctx, func(updates chan<- netlink.AddrUpdate, done <-chan struct{}) error {
+		return netlink.AddrSubscribeWithOptions(updates, done, netlink.AddrSubscribeOptions{ReceiveBufferSize: receiveBuffer})
+	})
+}
+
+// subscription makes the kernel send updates until done is closed. It closes the channel when it fails.
+type subscription[T any] func(updates chan<- T, done <-chan struct{}) error
+
+func watch[T any](ctx context.Context, kind subscription[T]) <-chan struct{} {
 	changed := make(chan struct{}, 1)
-	updates, unsubscribe, err := subscribe(ctx)
+	updates, unsubscribe, err := kind.subscribe(ctx)
 	go func() {
 		for {
 			if err == nil {
-				forward(updates, changed)
+				for range updates { // until the subscription ends
+					notify(changed)
+				}
 			}
 			unsubscribe()
 			select {
@@ -158,7 +169,7 @@ func (Kernel) Watch(ctx context.Context) <-chan struct{} {
 				return
 			case <-time.After(resubscribe):
 			}
-			updates, unsubscribe, err = subscribe(ctx)
+			updates, unsubscribe, err = kind.subscribe(ctx)
 			notify(changed)
 		}
 	}()
@@ -167,18 +178,10 @@ func (Kernel) Watch(ctx context.Context) <-chan struct{} {
 
 // subscribe returns a channel of changes, and a function that must be called after it was closed: the library closes the socket then,
 // not when it fails.
-func subscribe(ctx context.Context) (_ <-chan netlink.AddrUpdate, unsubscribe func(), _ error) {
+func (kind subscription[T]) subscribe(ctx context.Context) (_ <-chan T, unsubscribe func(), _ error) {
 	ctx, unsubscribe = context.WithCancel(ctx)
-	updates := make(chan netlink.AddrUpdate)
-	err := netlink.AddrSubscribeWithOptions(updates, ctx.Done(), netlink.AddrSubscribeOptions{ReceiveBufferSize: receiveBuffer})
-	return updates, unsubscribe, err
-}
-
-// forward sends a value for every update until the channel closes.
-func forward(updates <-chan netlink.AddrUpdate, changed chan<- struct{}) {
-	for range updates {
-		notify(changed)
-	}
+	updates := make(chan T)
+	return updates, unsubscribe, kind(updates, ctx.Done())
 }
 
 func notify(changed chan<- struct{}) {

@@ -4,6 +4,7 @@ package netif
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"os/exec"
 	"slices"
@@ -84,4 +85,45 @@ func TestKernelWatch(t *testing.T) {
 			t.Fatalf("after ip address %s and a value: %v, %v", verb, have, err)
 		}
 	}
+}
+
+// TestKernelDevices follows interfaces as they come and go, and leaves out those on which no IP packets arrive.
+func TestKernelDevices(t *testing.T) {
+	netns.Enter(t, "ip")
+	k := Kernel{}
+	changed := k.WatchDevices(t.Context())
+	want := func(names ...string) {
+		t.Helper()
+		var got []string
+		for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+			devices, err := k.Devices()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got = slices.Sorted(maps.Keys(devices)); slices.Equal(got, names) {
+				return
+			}
+			select {
+			case <-changed:
+			case <-time.After(patience):
+				t.Fatalf("no value, and the devices are %v, want %v", got, names)
+			}
+		}
+		t.Errorf("the devices are %v, want %v", got, names)
+	}
+	ip(t, "link set lo up")
+	want()
+	ip(t, "link add veth0 type veth peer name veth1")
+	ip(t, "link set veth0 up")
+	want("veth0")
+	ip(t, "link set veth1 up")
+	want("veth0", "veth1")
+	ip(t, "link add br0 type bridge")
+	ip(t, "link set br0 up")
+	want("br0", "veth0", "veth1")
+	ip(t, "link set veth1 master br0")
+	ip(t, "link set br0 down")
+	want("veth0", "veth1")
+	ip(t, "link delete veth0")
+	want()
 }

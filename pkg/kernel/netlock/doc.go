@@ -7,6 +7,6 @@
 // No rule logs to the group.
 //
 // A process that waits asks the holder who it is by multicast, and the holder answers in the same way. The kernel lets only processes
-// with CAP_NET_ADMIN send to other processes by NETLINK_NETFILTER (netlink(7)), and receive its multicasts, so that nobody else can
+// with CAP_NET_ADMIN send to other processes by NETLINK_NETFILTER (netlink(7)), and receive its multicasts, so that no other can
 // ask, answer or listen.
 package netlock

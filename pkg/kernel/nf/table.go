@@ -68,7 +68,8 @@ type Objects struct {
 	Exists bool
 	Chains []Chain
 	// Sets are sets and maps, without the anonymous ones that are part of a rule.
-	Sets []Set
+	Sets       []Set
+	Flowtables []Flowtable
 }
 
 // Objects lists what the table holds, except elements and rules. A missing table is not an error.
@@ -92,6 +93,9 @@ func (t *Table) objects() (o Objects, _ error) {
 		}
 		return nil
 	})
+	if err == nil {
+		o.Flowtables, err = t.flowtables()
+	}
 	return o, err
 }
 

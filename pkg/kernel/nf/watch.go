@@ -162,7 +162,7 @@ func (w *Watch) Pause() error {
 	return err
 }
 
-// Resume ends a pause in which the caller made a number of transactions. alone reports that nobody else made any, in any table.
+// Resume ends a pause in which the caller made a number of transactions. alone reports that no other program made any, in any table.
 func (w *Watch) Resume(own int) (alone bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -64,6 +64,8 @@ type (
 	Chain = nf.Chain
 	// Set is a set or map of a table.
 	Set = nf.Set
+	// Flowtable is a flowtable of a table.
+	Flowtable = nf.Flowtable
 	// Counter is a named counter of a table.
 	Counter = nf.Counter
 )

@@ -48,6 +48,8 @@ func (t *Transaction) add(method func(*knftables.Transaction, knftables.Object),
 		o.Family, o.Table = t.family, t.table
 	case *knftables.Element:
 		o.Family, o.Table = t.family, t.table
+	case *knftables.Flowtable:
+		o.Family, o.Table = t.family, t.table
 	case *knftables.Counter:
 		o.Family, o.Table = t.family, t.table
 	}

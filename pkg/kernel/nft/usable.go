@@ -61,12 +61,7 @@ func OpenUsable(ctx context.Context, table string, families ...knftables.Family)
 
 // checkKernel returns an error if the kernel's nf_tables is too old.
 func checkKernel(ctx context.Context, families []knftables.Family) error {
-	var system unix.Utsname
-	if err := unix.Uname(&system); err != nil {
-		return fmt.Errorf("read the kernel's version: %w", err)
-	}
-	number, err := version.ParseGeneric(unix.ByteSliceToString(system.Release[:]))
-	if os.Getenv(anyKernel) != "" || err == nil && number.AtLeast(version.MustParseGeneric(firstModern)) {
+	if os.Getenv(anyKernel) != "" || KernelSince(firstModern) == nil {
 		return nil
 	}
 	var text strings.Builder
@@ -78,4 +73,18 @@ func checkKernel(ctx context.Context, families []knftables.Family) error {
 			"try this kernel anyway", err, anyKernel)
 	}
 	return nil
+}
+
+// KernelSince returns an error unless the kernel has the given version or a later one.
+func KernelSince(oldest string) error {
+	var system unix.Utsname
+	if err := unix.Uname(&system); err != nil {
+		return fmt.Errorf("read the kernel's version: %w", err)
+	}
+	release := unix.ByteSliceToString(system.Release[:])
+	number, err := version.ParseGeneric(release)
+	if err == nil && !number.AtLeast(version.MustParseGeneric(oldest)) {
+		err = fmt.Errorf("the kernel is Linux %s; it takes %s", release, oldest)
+	}
+	return err
 }

@@ -37,6 +37,14 @@ type Remover interface {
 	Remove(ctx context.Context, families ...cluster.Family) error
 }
 
+// Drainer is a Remover of objects that established connections pass through.
+type Drainer interface {
+	Remover
+	// Drain removes what no connection uses, and keeps new connections from the rest. It reports whether something is left; to
+	// find out whether that is still used, call it again.
+	Drain(ctx context.Context, families ...cluster.Family) (left bool, err error)
+}
+
 // OrAll returns the given families, or all if there are none.
 func OrAll(families []cluster.Family) []cluster.Family {
 	if len(families) == 0 {

@@ -2,9 +2,13 @@ package canary
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/netip"
+	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -23,10 +27,11 @@ const (
 	Patience      = 500 * time.Millisecond
 	// traceAgain is how often the cause is looked for again while it lasts.
 	traceAgain = 10 * time.Second
-	// restShare is the pause after a check of all chains, as a multiple of its duration, from one period to longestRest: in iptables mode
-	// there are tens of thousands.
-	restShare   = 2000
-	longestRest = time.Minute
+	// restShare is the pause after a check, as a multiple of its processor time, from shortestRest, which is over before the next period but
+	// one, to longestRest: in iptables mode there may be tens of thousands of chains.
+	restShare    = 4000
+	shortestRest = period + period/2
+	longestRest  = time.Minute
 	// calm is the least time between two log lines, or Events, about one check.
 	calm = 30 * time.Second
 )
@@ -44,26 +49,37 @@ type Config struct {
 	// Families are those that the backend serves, Node is the name of this node.
 	Families []cluster.Family
 	Node     string
+	// Caller makes the connections; Run closes it. Unrouted returns why the kernel sends nothing to an address; nil if it does.
+	Caller   Caller
+	Unrouted func(to netip.AddrPort) error
 	// Trace calls connect, which connects to these routes, and returns why the connections fail.
 	Trace func(ctx context.Context, routes []*plan.Route, connect func()) (map[cluster.Family]string, error)
-	// Check returns what is wrong for one of the groups.
+	// Check returns what is wrong for one of the groups. Measure measures the processor time that it uses, of the calling thread.
 	Check    func(ctx context.Context, group string) []string
+	Measure  func(ctx context.Context) (_ context.Context, spent func() time.Duration)
 	Recorder proxy.Recorder
-	// Broken is called after each try with whether a check fails: a family's connections, Settings or Firewall. It must not block.
+	// Broken is called at first, and after each change, with whether a check fails: a family's connections, Settings or Firewall. It must
+	// not block.
 	Broken func(check string, broken bool)
+}
+
+// Caller connects to itself: selfcall.Listeners.
+type Caller interface {
+	// Call connects to addresses, and returns an error for each; ETIMEDOUT if there is no answer in time.
+	Call(to []netip.AddrPort, patience time.Duration) []error
+	Close()
 }
 
 // Canary is an Observer that tries the rules.
 type Canary struct {
 	proxy.Ignore
-	config    Config
-	listeners listeners
-	known     map[string]*logonce.Condition
-	untried   map[cluster.Family]*logonce.Condition
-	// traced are the failing connections by family; firewall is the result of the last check of the chains, and due when the next one is.
-	traced   map[cluster.Family]*failure
-	firewall string
-	due      time.Time
+	config  Config
+	known   map[string]*logonce.Condition
+	untried map[cluster.Family]*logonce.Condition
+	// traced are the failing connections by family, checked the results of the last check of each group, and due is when the next one is.
+	traced  map[cluster.Family]*failure
+	checked map[string]string
+	due     map[string]time.Time
 
 	mu sync.Mutex
 	// routes are those in force, problems what was found broken last, by check.
@@ -80,11 +96,11 @@ type failure struct {
 	at       time.Time
 }
 
-// New returns a Canary that listens. Run tries the rules, once a plan with its routes is in force.
-func New(config Config) (*Canary, error) {
+// New returns a Canary. Run tries the rules, once a plan with its routes is in force.
+func New(config Config) *Canary {
 	c := &Canary{
 		config: config, known: map[string]*logonce.Condition{}, untried: map[cluster.Family]*logonce.Condition{}, traced: map[cluster.Family]*failure{},
-		routes: map[cluster.Family]*plan.Route{},
+		checked: map[string]string{}, due: map[string]time.Time{}, routes: map[cluster.Family]*plan.Route{},
 	}
 	for _, check := range c.checks() {
 		c.known[check] = &logonce.Condition{Again: logonce.Reminder, Calm: calm}
@@ -92,9 +108,7 @@ func New(config Config) (*Canary, error) {
 	for _, family := range config.Families {
 		c.untried[family] = &logonce.Condition{}
 	}
-	var err error
-	c.listeners, err = listen(config.Families)
-	return c, err
+	return c
 }
 
 // checks are the names of all checks.
@@ -136,8 +150,7 @@ func (c *Canary) Synced(s *proxy.Sync) {
 
 // Run tries the rules until ctx ends.
 func (c *Canary) Run(ctx context.Context) error {
-	defer c.listeners.close()
-	c.listeners.serve()
+	defer c.config.Caller.Close()
 	next := time.NewTicker(period)
 	defer next.Stop()
 	for {
@@ -162,13 +175,22 @@ func (c *Canary) try(ctx context.Context) (found map[string]string, tried bool) 
 	for family, why := range c.connections(ctx, routes) {
 		found[family.String()] = why
 	}
-	found[Settings] = strings.Join(c.config.Check(ctx, Settings), "; ")
-	if began := time.Now(); !began.Before(c.due) {
-		c.firewall = strings.Join(c.config.Check(ctx, Firewall), "; ")
-		c.due = time.Now().Add(min(restShare*time.Since(began), longestRest))
+	for _, group := range []string{Settings, Firewall} {
+		if !time.Now().Before(c.due[group]) {
+			c.check(ctx, group)
+		}
+		found[group] = c.checked[group]
 	}
-	found[Firewall] = c.firewall
 	return found, true
+}
+
+// check checks a group.
+func (c *Canary) check(ctx context.Context, group string) {
+	runtime.LockOSThread() // Measure measures the thread
+	defer runtime.UnlockOSThread()
+	ctx, spent := c.config.Measure(ctx)
+	c.checked[group] = strings.Join(c.config.Check(ctx, group), "; ")
+	c.due[group] = time.Now().Add(min(max(restShare*spent(), shortestRest), longestRest))
 }
 
 // inForce returns the routes that can be tried; nil before the first sync.
@@ -189,7 +211,7 @@ func (c *Canary) inForce() map[cluster.Family]*plan.Route {
 
 // connections tries the routes, and returns why connections fail.
 func (c *Canary) connections(ctx context.Context, routes map[cluster.Family]*plan.Route) map[cluster.Family]string {
-	failed := c.connect(ctx, routes, firstPatience)
+	failed := c.connect(routes, firstPatience)
 	c.leaveUntried(ctx, routes, failed)
 	traced := c.traced
 	c.traced = map[cluster.Family]*failure{}
@@ -210,6 +232,35 @@ func (c *Canary) connections(ctx context.Context, routes map[cluster.Family]*pla
 	return found
 }
 
+// connect connects to routes, and returns the errors of those that fail.
+func (c *Canary) connect(routes map[cluster.Family]*plan.Route, patience time.Duration) map[cluster.Family]error {
+	var families []cluster.Family
+	var to []netip.AddrPort
+	for family, route := range routes {
+		families, to = append(families, family), append(to, address(route))
+	}
+	failed := map[cluster.Family]error{}
+	for i, err := range c.config.Caller.Call(to, patience) {
+		if err != nil {
+			failed[families[i]] = err
+		}
+	}
+	return failed
+}
+
+// address is what is connected to.
+func address(route *plan.Route) netip.AddrPort {
+	return netip.AddrPortFrom(route.Frontend.Addr, route.Frontend.Port)
+}
+
+// how describes how a connection failed.
+func how(err error) string {
+	if errors.Is(err, syscall.ETIMEDOUT) {
+		return "no answer"
+	}
+	return err.Error()
+}
+
 // leaveUntried removes the failures of families whose rules cannot be tried, and logs once why.
 func (c *Canary) leaveUntried(ctx context.Context, routes map[cluster.Family]*plan.Route, failed map[cluster.Family]error) {
 	for _, family := range c.config.Families {
@@ -217,7 +268,7 @@ func (c *Canary) leaveUntried(ctx context.Context, routes map[cluster.Family]*pl
 		if route == nil {
 			why = "no ServiceCIDR of this family is known, or a Service has its first address"
 		} else if failed[family] != nil {
-			if err := unrouted(route); err != nil {
+			if err := c.config.Unrouted(address(route)); err != nil {
 				why = fmt.Sprintf("this node has no route to cluster IPs, so that no packet of its own meets the rules (%s: %s)", route.Frontend.Addr, how(err))
 				delete(failed, family)
 			}
@@ -240,7 +291,7 @@ func (c *Canary) trace(ctx context.Context, unknown map[cluster.Family]*plan.Rou
 		routes = append(routes, route)
 	}
 	var failed map[cluster.Family]error
-	causes, err := c.config.Trace(ctx, routes, func() { failed = c.connect(ctx, unknown, Patience) })
+	causes, err := c.config.Trace(ctx, routes, func() { failed = c.connect(unknown, Patience) })
 	for family, failing := range failed {
 		why := causes[family]
 		switch {
@@ -258,11 +309,14 @@ func (c *Canary) trace(ctx context.Context, unknown map[cluster.Family]*plan.Rou
 // report publishes what was found, by check.
 func (c *Canary) report(ctx context.Context, found map[string]string) {
 	c.mu.Lock()
+	before := c.problems
 	c.problems = found
 	c.mu.Unlock()
 	for _, check := range c.checks() {
 		problem := found[check]
-		c.config.Broken(check, problem != "")
+		if broken := problem != ""; before == nil || broken != (before[check] != "") {
+			c.config.Broken(check, broken)
+		}
 		switch known := c.known[check]; {
 		case problem != "" && known.Changed(problem):
 			klog.FromContext(ctx).Error(nil, "The node does not serve Services as it should", "check", check, "problem", problem)

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/netip"
-	"strings"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,31 +19,37 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// bird is a Canary of one family whose route leads to a real address, as if rules had translated it.
+// bird is a Canary of IPv4 with a fake network.
 type bird struct {
 	*testing.T
 	*Canary
 	events  []proxy.Event
 	broken  map[string]bool
 	wrong   map[string][]string // by group
-	checked map[string]int
-	// traced counts the traces. during is called in one, before the connections; cause and err are its result.
+	counted map[string]int      // checks
+	// errs are the results of the next connections, then of all others; unrouted is that of the route.
+	errs     []error
+	unrouted error
+	ended    bool
+	// traced counts the traces, cause and err are their results. spent is what a check costs.
 	traced int
-	during func()
 	cause  string
 	err    error
+	spent  time.Duration
 }
 
 func newBird(t *testing.T) *bird {
 	t.Helper()
-	b := &bird{T: t, broken: map[string]bool{}, wrong: map[string][]string{}, checked: map[string]int{}, during: func() {}}
-	var err error
-	b.Canary, err = New(Config{
+	b := &bird{T: t, broken: map[string]bool{}, wrong: map[string][]string{}, counted: map[string]int{}}
+	b.Canary = New(Config{
 		Families: []cluster.Family{cluster.IPv4}, Node: "n1", Recorder: b, Broken: func(check string, broken bool) { b.broken[check] = broken },
-		Check: func(_ context.Context, group string) []string { b.checked[group]++; return b.wrong[group] },
+		Caller: b, Unrouted: func(netip.AddrPort) error { return b.unrouted },
+		Check: func(_ context.Context, group string) []string { b.counted[group]++; return b.wrong[group] },
+		Measure: func(ctx context.Context) (context.Context, func() time.Duration) {
+			return ctx, func() time.Duration { return b.spent }
+		},
 		Trace: func(_ context.Context, routes []*plan.Route, connect func()) (map[cluster.Family]string, error) {
 			b.traced++
-			b.during()
 			connect()
 			if len(routes) != 1 || b.cause == "" {
 				return nil, b.err
@@ -51,19 +57,33 @@ func newBird(t *testing.T) *bird {
 			return map[cluster.Family]string{cluster.IPv4: b.cause}, b.err
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(b.listeners.close)
 	return b
 }
 
 func (b *bird) Event(e proxy.Event) { b.events = append(b.events, e) }
 
-// routed puts a route to an address in force.
-func (b *bird) routed(to netip.AddrPort) {
-	route := &plan.Route{Frontend: plan.Frontend{Addr: to.Addr(), Port: to.Port(), Protocol: cluster.TCP}}
+func (b *bird) Close() { b.ended = true }
+
+// Call is part of [Caller].
+func (b *bird) Call(to []netip.AddrPort, _ time.Duration) []error {
+	errs := make([]error, len(to))
+	for i := range to {
+		errs[i] = b.errs[0]
+	}
+	if len(b.errs) > 1 {
+		b.errs = b.errs[1:]
+	}
+	return errs
+}
+
+// begun returns a bird whose route is in force; the next connections have these results.
+func begun(t *testing.T, errs ...error) *bird {
+	t.Helper()
+	b := newBird(t)
+	b.errs = errs
+	route := &plan.Route{Frontend: plan.Frontend{Addr: netip.MustParseAddr("10.96.0.0"), Port: 10256, Protocol: cluster.TCP}}
 	b.Synced(&proxy.Sync{Plan: &plan.Plan{Canary: []*plan.Route{route}}, Results: []backend.Result{{Family: cluster.IPv4}}})
+	return b
 }
 
 // want tries the rules once.
@@ -76,106 +96,85 @@ func (b *bird) want(name string, want map[string]string) {
 	}
 }
 
-// closed returns an address where nothing listens.
-func closed(t *testing.T) netip.AddrPort {
-	t.Helper()
-	listener, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+var (
+	works = map[string]string{}
+	fails = func(text string) map[string]string {
+		return map[string]string{"IPv4": "IPv4 connections through kube-proxy's rules fail (10.96.0.0:10256: " + text}
 	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).AddrPort()
-}
+)
 
-// TestConnections tries connections that succeed, and others that fail.
+// TestConnections has connections that fail once, twice, and for long.
 func TestConnections(t *testing.T) {
-	b := newBird(t)
-	if found, tried := b.try(t.Context()); tried {
-		t.Errorf("before the first sync: %v", found)
+	b := begun(t, nil, syscall.ETIMEDOUT, nil)
+	for _, name := range []string{"a connection", "one that is slow", "another one"} {
+		b.want(name, works)
 	}
-	b.routed(b.Endpoints()[0])
-	b.during = b.listeners.serve
-	b.want("slow, but not broken", map[string]string{})
-	b.want("as usual", map[string]string{})
 	if b.traced != 1 {
 		t.Errorf("%d traces, want one: of the slow connection", b.traced)
 	}
-
-	to := closed(t)
-	b.routed(to)
-	b.during, b.cause, b.wrong[Tracking] = func() {}, "a firewall rejects it", []string{"the table is full"}
-	why := fmt.Sprintf("IPv4 connections through kube-proxy's rules fail (%s: connection refused): a firewall rejects it; the table is full", to)
+	b.errs, b.cause, b.wrong[Tracking] = []error{syscall.ETIMEDOUT}, "dropped by a chain", []string{"the table is full"}
 	for range 3 {
-		b.want("refused", map[string]string{"IPv4": why})
+		b.want("no answer", fails("no answer): dropped by a chain; the table is full"))
 	}
 	if b.traced != 2 {
 		t.Errorf("%d traces, want another one only: the cause is known", b.traced)
 	}
-	b.traced = 0
+	b.errs, b.cause, b.wrong[Tracking] = []error{syscall.ECONNREFUSED}, "", nil
+	b.want("another error", fails("connection refused): no packet of it was seen"))
 	b.Canary.traced[cluster.IPv4].at = time.Now().Add(-traceAgain)
-	b.cause, b.err, b.wrong[Tracking] = "", errors.New("another trace is running"), nil
-	b.want("no trace", map[string]string{"IPv4": strings.Replace(why, "a firewall rejects it; the table is full", "its packets could not be traced: another trace is running", 1)})
-	b.routed(b.Endpoints()[0])
-	b.want("healed", map[string]string{})
-	b.routed(to)
-	b.err = nil
-	b.want("nothing traced", map[string]string{"IPv4": strings.Replace(why, "a firewall rejects it; the table is full", "no packet of it was seen", 1)})
-	if b.traced != 2 {
-		t.Errorf("%d traces, want two: later, and of what failed again", b.traced)
+	b.err = errors.New("another trace is running")
+	b.want("after a while", fails("connection refused): its packets could not be traced: another trace is running"))
+	if b.traced != 4 {
+		t.Errorf("%d traces, want one of another error, and one later", b.traced)
 	}
+	b.errs = []error{nil}
+	b.want("healed", works)
+}
+
+// TestInForce tries what the rules in force have.
+func TestInForce(t *testing.T) {
+	if found, tried := newBird(t).try(t.Context()); tried {
+		t.Errorf("before the first sync: %v", found)
+	}
+	b := begun(t, syscall.ECONNREFUSED)
+	b.cause = "why"
 	b.Synced(&proxy.Sync{Plan: &plan.Plan{}, Results: []backend.Result{{Family: cluster.IPv4, Err: errors.New("busy")}}})
-	if b.inForce()[cluster.IPv4] == nil {
-		t.Error("a sync that failed has changed what is in force")
-	}
+	b.want("a sync failed", fails("connection refused): why"))
 	b.Synced(&proxy.Sync{Plan: &plan.Plan{}, Results: []backend.Result{{Family: cluster.IPv4}}})
-	b.want("no ServiceCIDR", map[string]string{})
-}
-
-// TestForeign lets another program answer.
-func TestForeign(t *testing.T) {
-	foreign, err := listen([]cluster.Family{cluster.IPv4})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer foreign.close()
-	foreign.serve()
-	b := newBird(t)
-	b.cause = "sent elsewhere"
-	to := foreign.all[0].Addr().(*net.TCPAddr).AddrPort()
-	b.routed(to)
-	b.want("another program", map[string]string{"IPv4": fmt.Sprintf("IPv4 connections through kube-proxy's rules fail (%s: another program answers): sent elsewhere", to)})
-}
-
-// TestUntried has an address to which the kernel sends nothing: that is not broken.
-func TestUntried(t *testing.T) {
-	b := newBird(t)
-	b.routed(netip.MustParseAddrPort("[fe80::1]:10256")) // without an interface
-	b.want("no route", map[string]string{})
+	b.want("no ServiceCIDR", works)
+	b = begun(t, syscall.ENETUNREACH)
+	b.unrouted = syscall.ENETUNREACH
+	b.want("no route", works)
 	if b.traced != 0 || !b.untried[cluster.IPv4].Ended() {
-		t.Errorf("%d traces; or it was not logged why", b.traced)
+		t.Errorf("without a route: %d traces; or it was not logged", b.traced)
 	}
 }
 
-// TestChecks reports what checks find: kernel settings each time, and the chains less often if that takes long.
+// TestChecks reports what checks find, the more rarely the more they cost.
 func TestChecks(t *testing.T) {
-	b := newBird(t)
-	b.listeners.serve()
-	b.routed(b.Endpoints()[0])
-	b.wrong[Settings], b.wrong[Firewall] = []string{"no IPv4", "no IPv6"}, []string{"a chain drops everything"}
-	want := map[string]string{Settings: "no IPv4; no IPv6", Firewall: "a chain drops everything"}
-	b.want("both", want)
-	b.due = time.Now().Add(time.Hour)
-	delete(b.wrong, Firewall)
-	b.want("before the chains are due", want)
-	if b.checked[Settings] != 2 || b.checked[Firewall] != 1 || b.checked[Tracking] != 0 {
-		t.Errorf("checked %v", b.checked)
-	}
-	b.due = time.Time{}
-	delete(want, Firewall)
-	b.want("when they are due", want)
-	if b.due.IsZero() {
-		t.Error("the chains are checked without rests")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		b := begun(t, nil)
+		b.spent = 5 * time.Millisecond
+		b.wrong[Settings], b.wrong[Firewall] = []string{"no IPv4", "no IPv6"}, []string{"a chain drops everything"}
+		want := map[string]string{Settings: "no IPv4; no IPv6", Firewall: "a chain drops everything"}
+		b.want("both", want)
+		delete(b.wrong, Firewall)
+		time.Sleep(restShare*b.spent - 1)
+		b.want("before they are due", want)
+		time.Sleep(1)
+		delete(want, Firewall)
+		b.spent = time.Minute
+		b.want("when they are due", want)
+		b.wrong[Settings], b.spent = nil, 0
+		time.Sleep(longestRest)
+		b.want("after the longest rest", works)
+		b.want("at once again", works)
+		time.Sleep(2 * period)
+		b.want("after the shortest rest", works)
+		if diff := cmp.Diff(map[string]int{Settings: 4, Firewall: 4}, b.counted); diff != "" {
+			t.Errorf("checks (-want +got):\n%s", diff)
+		}
+	})
 }
 
 // TestReport reports what is broken once, and its end.
@@ -204,28 +203,20 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestRun tries real connections until its end, and then listens no more.
+// TestRun tries once a second, until its end.
 func TestRun(t *testing.T) {
-	b := newBird(t)
-	b.routed(b.Endpoints()[0])
-	b.wrong[Settings] = []string{"broken"}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- b.Canary.Run(ctx) }()
-	for len(b.Problems()) == 0 {
-		time.Sleep(time.Millisecond)
-	}
-	if diff := cmp.Diff([]string{"broken"}, b.Problems()); diff != "" {
-		t.Errorf("problems (-want +got):\n%s", diff)
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	if conn, err := net.Dial("tcp", b.Endpoints()[0].String()); err == nil {
-		conn.Close()
-		t.Error("it still listens")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		b := begun(t, nil)
+		b.wrong[Settings] = []string{"no IPv4"}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*period+period/2)
+		defer cancel()
+		if err := b.Canary.Run(ctx); err != nil || b.counted[Settings] != 5 || !b.ended {
+			t.Errorf("%v; %d times; closed %t", err, b.counted[Settings], b.ended)
+		}
+		if diff := cmp.Diff([]string{"no IPv4"}, b.Problems()); diff != "" {
+			t.Errorf("problems (-want +got):\n%s", diff)
+		}
+	})
 }
 
 // TestLevel has the values of the flag.

@@ -342,7 +342,7 @@ func (u *Update) SetNode(object *corev1.Node) {
 	}
 	node, problems := u.b.convert.node(object)
 	u.report("Node", "", object.Name, problems)
-	node.Interfaces = u.b.node.Interfaces
+	node.Interfaces, node.Devices = u.b.node.Interfaces, u.b.node.Devices
 	// A Node that was deleted and created again has neither at first, but the machine and its pods still have theirs.
 	if len(node.Addresses) == 0 {
 		node.Addresses = u.b.node.Addresses
@@ -375,6 +375,16 @@ func (u *Update) SetInterfaces(addrs []netip.Addr) {
 	node.Interfaces = slices.Clone(addrs)
 	slices.SortFunc(node.Interfaces, netip.Addr.Compare)
 	node.Interfaces = slices.Compact(node.Interfaces)
+	u.setNode(&node)
+}
+
+// SetDevices sets the indexes of the interfaces on which IP packets arrive, by their names.
+func (u *Update) SetDevices(devices map[string]int) {
+	node := *u.b.node
+	node.Devices = nil
+	for _, name := range slices.Sorted(maps.Keys(devices)) {
+		node.Devices = append(node.Devices, Device{name, devices[name]})
+	}
 	u.setNode(&node)
 }
 

@@ -22,6 +22,9 @@ const LabelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 // Default, or PreserveDuringTermination (KEP-5989, alpha).
 const AnnotationUDPConnectionHandling = "service.kubernetes.io/udp-connection-handling"
 
+// AnnotationFastPath is the annotation of a Service whose value "true" asks for the fast path for its long connections.
+const AnnotationFastPath = "kube-proxy/fast-path"
+
 const (
 	taintToBeDeleted = "ToBeDeletedByClusterAutoscaler" // KEP-3836; k8s.io/api has no constant for it
 	maxAffinity      = 24 * time.Hour                   // the API's limit
@@ -49,6 +52,7 @@ func (c *converter) service(object *corev1.Service) (*Service, []*Problem) {
 		External:       p.external(object),
 		ExternalPolicy: PolicyCluster,
 		PreserveUDP:    p.preserveUDP(object.Annotations),
+		FastPath:       p.fastPath(object.Annotations),
 	}
 	if created := object.CreationTimestamp; !created.IsZero() {
 		s.Created = created.UnixMicro()
@@ -136,6 +140,18 @@ func (p *parser) preserveUDP(annotations map[string]string) bool {
 		return true
 	default:
 		p.add(path{name: "metadata.annotations[" + AnnotationUDPConnectionHandling + "]"}, "%q is not one of Default and PreserveDuringTermination", brief(text))
+		return false
+	}
+}
+
+func (p *parser) fastPath(annotations map[string]string) bool {
+	switch text := annotations[AnnotationFastPath]; text {
+	case "", "false":
+		return false
+	case "true":
+		return true
+	default:
+		p.add(path{name: "metadata.annotations[" + AnnotationFastPath + "]"}, "%q is neither true nor false", brief(text))
 		return false
 	}
 }

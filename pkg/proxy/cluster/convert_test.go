@@ -415,7 +415,7 @@ func TestNode(t *testing.T) {
 	b := NewBuilder("n1")
 	problems := apply(b, func(u *Update) { u.SetNode(node); u.SetNode(newNode("n2", "192.0.2.9")) })
 	checkProblems(t, "Node n1: ", []string{`spec.podCIDRs[2]: "bad" is not a CIDR`, `status.addresses[3].address: "x" is not an IP address`}, problems)
-	want := "{Name:n1 Exists:true UID: Addresses:[10.9.0.2 fd00::9] Interfaces:[] PodCIDRs:[10.1.0.0/24 fd00:1::/64] Zone:z1 Draining:false}"
+	want := "{Name:n1 Exists:true UID: Addresses:[10.9.0.2 fd00::9] Interfaces:[] Devices:[] PodCIDRs:[10.1.0.0/24 fd00:1::/64] Zone:z1 Draining:false}"
 	if got := fmt.Sprintf("%+v", *b.Snapshot().Node); got != want {
 		t.Errorf("node\n%s\nwant\n%s", got, want)
 	}
@@ -532,6 +532,30 @@ func TestPreserveUDP(t *testing.T) {
 		service, _ := b.Snapshot().Services.Get(ServiceName{"ns", "a"})
 		if service.PreserveUDP != test.want {
 			t.Errorf("%s became %t", text, service.PreserveUDP)
+		}
+		checkProblems(t, "Service ns/a: ", test.problems, problems)
+	}
+}
+
+// TestFastPath reads the annotation of Services about the fast path.
+func TestFastPath(t *testing.T) {
+	for text, test := range map[string]struct {
+		want     bool
+		problems []string
+	}{
+		"true":  {true, nil},
+		"false": {false, nil},
+		"yes":   {false, []string{`metadata.annotations[kube-proxy/fast-path]: "yes" is neither true nor false`}},
+	} {
+		b := NewBuilder("n1")
+		problems := apply(b, func(u *Update) {
+			s := newService("a", "10.0.0.1")
+			s.Annotations = map[string]string{AnnotationFastPath: text}
+			u.SetService(s)
+		})
+		service, _ := b.Snapshot().Services.Get(ServiceName{"ns", "a"})
+		if service.FastPath != test.want {
+			t.Errorf("%s became %t", text, service.FastPath)
 		}
 		checkProblems(t, "Service ns/a: ", test.problems, problems)
 	}

@@ -44,6 +44,9 @@ func (s *Service) Digest() uint64 {
 	for _, slice := range s.Slices {
 		d.slice(slice)
 	}
+	if s.FastPath { // proxies of earlier versions agree about all other Services
+		d.text(AnnotationFastPath)
+	}
 	hash := fnv.New64a()
 	_, _ = hash.Write(d.bytes) // never fails
 	return hash.Sum64()

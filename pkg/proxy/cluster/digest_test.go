@@ -52,6 +52,7 @@ func TestDigest(t *testing.T) {
 		"internal":      func(s *Service) { s.InternalPolicy = PolicyCluster },
 		"policy":        func(s *Service) { s.ExternalPolicy = PolicyCluster },
 		"UDP":           func(s *Service) { s.PreserveUDP = false },
+		"fast path":     func(s *Service) { s.FastPath = true },
 		"health check":  func(s *Service) { s.HealthCheckNodePort++ },
 		"affinity":      func(s *Service) { s.Affinity++ },
 		"algorithm":     func(s *Service) { s.Algorithm = SourceHash },
@@ -80,7 +81,7 @@ func TestDigest(t *testing.T) {
 		}
 	}
 	for of, fields := range map[reflect.Type]int{
-		reflect.TypeFor[Service](): 15, reflect.TypeFor[External](): 4, reflect.TypeFor[ServicePort](): 4,
+		reflect.TypeFor[Service](): 16, reflect.TypeFor[External](): 4, reflect.TypeFor[ServicePort](): 4,
 		reflect.TypeFor[EndpointSlice](): 5, reflect.TypeFor[EndpointPort](): 3, reflect.TypeFor[Endpoint](): 4,
 	} {
 		if n := of.NumField(); n != fields {

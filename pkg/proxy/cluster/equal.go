@@ -12,7 +12,7 @@ func (s *Service) SameSpec(o *Service) bool {
 		slices.Equal(s.Ports, o.Ports) &&
 		s.InternalPolicy == o.InternalPolicy && s.ExternalPolicy == o.ExternalPolicy &&
 		s.PreserveUDP == o.PreserveUDP && s.Affinity == o.Affinity &&
-		s.Algorithm == o.Algorithm && s.Ignored == o.Ignored && s.Fence.equal(o.Fence) &&
+		s.Algorithm == o.Algorithm && s.Ignored == o.Ignored && s.Fence.equal(o.Fence) && s.FastPath == o.FastPath &&
 		slices.Equal(s.SourceRanges(), o.SourceRanges()) &&
 		s.HealthCheckNodePort == o.HealthCheckNodePort
 }
@@ -30,6 +30,6 @@ func (s *EndpointSlice) equal(o *EndpointSlice) bool {
 func (n *Node) equal(o *Node) bool {
 	return n.Name == o.Name && n.Exists == o.Exists && n.UID == o.UID && n.Zone == o.Zone && n.Draining == o.Draining &&
 		slices.Equal(n.Addresses, o.Addresses) &&
-		slices.Equal(n.Interfaces, o.Interfaces) &&
+		slices.Equal(n.Interfaces, o.Interfaces) && slices.Equal(n.Devices, o.Devices) &&
 		slices.Equal(n.PodCIDRs, o.PodCIDRs)
 }

@@ -61,6 +61,8 @@ type Service struct {
 	Ignored   string
 	// Fence is nil unless the Service asks for bounds of its connections.
 	Fence *AskedFence
+	// FastPath is the wish that packets of long connections take a shorter way through the kernel (AnnotationFastPath).
+	FastPath bool
 	// HealthCheckNodePort is where load balancers check whether this node has local endpoints; 0 if they do not.
 	HealthCheckNodePort uint16
 	// Affinity is how long a client keeps its endpoint after its last connection; 0 disables affinity.
@@ -231,6 +233,8 @@ type Node struct {
 	Addresses []netip.Addr
 	// Interfaces are the addresses of this machine's interfaces, sorted.
 	Interfaces []netip.Addr
+	// Devices are those interfaces of this machine on which IP packets arrive, sorted, if anybody asks for them.
+	Devices []Device
 	// PodCIDRs are the ranges of this node's pods.
 	PodCIDRs []netip.Prefix
 	// Zone is the label topology.kubernetes.io/zone; empty without one.
@@ -238,6 +242,12 @@ type Node struct {
 	// Draining means that load balancers should avoid this node: it is being deleted, or it has the cluster
 	// autoscaler's taint (KEP-3836).
 	Draining bool
+}
+
+// Device is a network interface of this machine. Another one of the same name has another index.
+type Device struct {
+	Name  string
+	Index int
 }
 
 // Primary returns the family of the node's primary address, and false if no address is known.

@@ -1,5 +1,4 @@
-// Package metrics collects the proxy's metrics, and serves them together with other diagnostic pages: the proxy mode, the
-// configuration, profiles.
+// Package metrics collects the proxy's metrics; package serve serves them.
 //
 // The names kubeproxy_* are an interface: dashboards, alerts and load tests use them, so names, labels and buckets are
 // those of kube-proxy. Metrics that only this proxy has are named serviceproxy_*.

@@ -37,9 +37,8 @@ unless a row has another. [build/monitoring](../build/monitoring) has alerts and
 --connection-metrics=endpoint also adds serviceproxy_endpoint_connections_total, a series for each endpoint of the port.
 
 * **Scrapes.** One scrape at a time reads the kernel's counters, for at most 5 s; others get the last values.
-* **Rewritten rules.** The kernel's counter of an address restarts at 0 when the number of its endpoints changes, that of an endpoint when its
-  slot changes. The metrics then miss the connections since the last scrape; they fall only after a restart of the proxy, as with a reset.
-* **Deleted Services.** Their series end with the next scrape.
+* **Rewritten rules.** When the number of an address's endpoints changes, the metrics miss the connections since the last scrape; they fall only
+  after a restart of the proxy.
 * **Labels.** port is the name of the Service's port, which may be empty. Both IP families count together.
 
 `

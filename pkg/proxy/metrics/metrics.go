@@ -212,6 +212,7 @@ func (m *Metrics) Synced(s *proxy.Sync) {
 	m.problems.synced(s)
 	m.contested.Set(float64(s.Plan.Contested.Len()))
 	m.delayed.Set(float64(len(s.Delayed)))
+	m.fastPathDevices.Set(float64(len(s.Plan.Node.Devices)))
 }
 
 // result records the result of a sync in one family.

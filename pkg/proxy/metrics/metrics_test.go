@@ -454,6 +454,20 @@ func TestDelayed(t *testing.T) {
 	}
 }
 
+// TestFastPathDevices checks the number of devices of the plan.
+func TestFastPathDevices(t *testing.T) {
+	f := newFixture(t)
+	for on, want := range map[bool]int{true: 1, false: 0} {
+		snapshot := *f.snapshot()
+		node := *snapshot.Node
+		node.Devices, snapshot.Node = []cluster.Device{{Name: "eth0", Index: 2}}, &node
+		s := &proxy.Sync{After: &snapshot, Results: []backend.Result{wrote(cluster.IPv4)}, Finished: start}
+		s.Plan = plan.Compute(s.After, &plan.Options{FastPath: on}, nil)
+		f.Synced(f.history.Add(s))
+		f.expect(fmt.Sprint("serviceproxy_fast_path_devices ", want))
+	}
+}
+
 // TestTables checks the number of rules in each table, and the counters of full and partial failures.
 func TestTables(t *testing.T) {
 	f := newFixture(t)

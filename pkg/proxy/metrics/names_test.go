@@ -68,6 +68,7 @@ config_differs         gauge   -         here
 invalid_manifests      gauge   -         here
 contested_frontends    gauge   -         here
 services_delayed       gauge   -         here
+fast_path_devices      gauge   -         here
 refused_service_ports  gauge   ip_family here
 waiting                gauge   reason    here
 watch_failing          gauge   reason,resource here
@@ -90,6 +91,7 @@ func exercised(t *testing.T) metrics.KubeRegistry {
 	f.RelistHeld()
 	f.ConnectionClosed("healthz")
 	f.Waiting("node", true)
+	f.DataplaneBroken("IPv4", true)
 	f.WatchFailing("services", "unreachable")
 	f.OtherProxySeen("iptables", start)
 	f.Healthz(200)

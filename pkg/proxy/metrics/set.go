@@ -45,7 +45,7 @@ type ownSet struct {
 	elementsWritten, rulesWritten *metrics.CounterVec
 	relistsHeld, configRefused    *metrics.Counter
 	contested, configDiffers      *metrics.Gauge
-	delayed                       *metrics.Gauge
+	delayed, fastPathDevices      *metrics.Gauge
 	invalidManifests              *scraped
 	refused                       *metrics.GaugeVec
 	waiting, watchFailing         *metrics.GaugeVec
@@ -176,7 +176,9 @@ func newOwnSet(config *Config) ownSet {
 		connections: newConnections(config),
 		limited:     newLimited(config),
 		problems:    newProblems(config),
-		contested:   gauge(own, "contested_frontends", "Addresses with protocol and port that several Services claim. One is served; the others have Events."),
+		fastPathDevices: gauge(own, "fast_path_devices",
+			"Devices between which connections can take the fast path; 0 if there is none (feature gate FlowtableFastPath)."),
+		contested: gauge(own, "contested_frontends", "Addresses with protocol and port that several Services claim. One is served; the others have Events."),
 	}
 }
 
@@ -188,7 +190,7 @@ func (s *metricSet) all() []metrics.Registerable {
 		s.endpointChanges, s.serviceChanges, s.endpointsPending, s.servicesPending,
 		s.noLocalEndpoints, s.healthz, s.livez, s.conntrackDuration, s.conntrackDeleted,
 		s.withExternalIPs,
-		s.rulesRepaired, s.connectionsClosed, s.connectionsReset, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.configRefused, s.configDiffers, s.contested, s.delayed, s.invalidManifests,
+		s.rulesRepaired, s.connectionsClosed, s.connectionsReset, s.elementsWritten, s.rulesWritten, s.relistsHeld, s.configRefused, s.configDiffers, s.contested, s.delayed, s.fastPathDevices, s.invalidManifests,
 		s.refused,
 		s.waiting, s.watchFailing, s.otherProxySeen, s.broken, s.problems,
 	}

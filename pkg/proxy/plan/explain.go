@@ -118,6 +118,9 @@ func (p *Plan) Explain(packet Packet) Path {
 	if route.Affinity != nil {
 		path.decided("affinity", "a client that has connected within %s gets the same endpoint again", route.Affinity.Timeout)
 	}
+	if route.FastPath && packet.Interface != "" {
+		path.decided("fast path", "after %d packets, unless the endpoint is this node itself: later ones meet no rules of any program, and trace does not show them", FastPathAfter)
+	}
 	p.source(path, packet, own, local)
 	return *path
 }

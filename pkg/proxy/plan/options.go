@@ -34,6 +34,8 @@ type Options struct {
 	Balancing Balancing
 	// Fences bound the connections of Services.
 	Fences Fences
+	// FastPath lets long connections of the Services that wish it take the fast path.
+	FastPath bool
 	// Canary are listeners of the proxy itself, at most one of each family, to which it connects through its own rules.
 	Canary []netip.AddrPort
 }
@@ -117,6 +119,9 @@ func decideNode(snap *cluster.Snapshot, opts *Options) *Node {
 		if opts.Serves(snap.Node, family) {
 			node.NodePortAddrs = append(node.NodePortAddrs, opts.NodePorts.of(snap.Node, family)...)
 		}
+	}
+	if opts.FastPath {
+		node.Devices = snap.Node.Devices
 	}
 	for _, cidr := range snap.ServiceCIDRs {
 		if opts.Serves(snap.Node, cluster.FamilyOf(cidr.Addr())) {

@@ -217,7 +217,13 @@ type Route struct {
 	Verdict Verdict
 	// RejectOnLocalhost rejects connections to the node port on loopback addresses.
 	RejectOnLocalhost bool
+	// FastPath sends later packets of long connections from one device of the node to another past all rules.
+	FastPath bool
 }
+
+// FastPathAfter is the number of packets of a connection, in both directions together, that take the usual path: it costs more to begin a
+// fast path than a short connection can gain.
+const FastPathAfter = 20
 
 // Port returns the name of the Service's port, which may be empty.
 func (r *Route) Port() string {
@@ -243,7 +249,7 @@ func (r *Route) equal(o *Route) bool {
 	return r.Frontend == o.Frontend && r.Kind == o.Kind && r.Name == o.Name && r.Policy == o.Policy &&
 		r.Pool.equal(o.Pool) && r.ShortCut.equal(o.ShortCut) &&
 		r.Masquerade == o.Masquerade && r.Verdict == o.Verdict && r.Affinity.equal(o.Affinity) &&
-		slices.Equal(r.SourceRanges, o.SourceRanges) && sameFence(r.Fence, o.Fence) && r.RejectOnLocalhost == o.RejectOnLocalhost
+		slices.Equal(r.SourceRanges, o.SourceRanges) && sameFence(r.Fence, o.Fence) && r.RejectOnLocalhost == o.RejectOnLocalhost && r.FastPath == o.FastPath
 }
 
 func sameFence(a, b *cluster.Fence) bool { return a == b || a != nil && b != nil && *a == *b }
@@ -358,6 +364,8 @@ type Node struct {
 	// ResetTCP rejects TCP by a reset instead of an ICMP error. Both refuse a new connection; only a reset ends one whose connection
 	// tracking entry was deleted because its endpoint is gone.
 	ResetTCP bool
+	// Devices are those between which connections may take the fast path. The kernel removes one that disappears.
+	Devices []cluster.Device
 }
 
 // Has reports whether an address belongs to this machine.
@@ -367,6 +375,6 @@ func (n *Node) Has(addr netip.Addr) bool {
 }
 
 func (n *Node) equal(o *Node) bool {
-	return n.ResetTCP == o.ResetTCP && slices.Equal(n.NodePortAddrs, o.NodePortAddrs) && slices.Equal(n.Forwarded, o.Forwarded) && n.LocalTraffic.equal(o.LocalTraffic) &&
+	return n.ResetTCP == o.ResetTCP && slices.Equal(n.Devices, o.Devices) && slices.Equal(n.NodePortAddrs, o.NodePortAddrs) && slices.Equal(n.Forwarded, o.Forwarded) && n.LocalTraffic.equal(o.LocalTraffic) &&
 		slices.Equal(n.Addrs, o.Addrs) && slices.Equal(n.ServiceCIDRs, o.ServiceCIDRs)
 }

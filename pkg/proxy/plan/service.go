@@ -172,6 +172,7 @@ func (d *decision) port(port *cluster.ServicePort, family cluster.Family) {
 			Kind:     a.kind,
 			Service:  d.service.Name, Name: name,
 			Affinity: affinity, Fence: d.fence,
+			FastPath: d.opts.FastPath && d.service.FastPath && port.Protocol != cluster.SCTP,
 		}
 		if a.kind == ClusterIP {
 			d.internal(route, everywhere, here)

@@ -82,6 +82,9 @@ func (r *Route) describe(b *strings.Builder) {
 	if r.Fence != nil {
 		fmt.Fprintf(b, "  connections of the Service: at most %s\n", r.Fence)
 	}
+	if r.FastPath {
+		fmt.Fprintf(b, "  fast path after %d packets\n", FastPathAfter)
+	}
 	if r.Affinity != nil {
 		fmt.Fprintf(b, "  a client stays with its endpoint for %s\n", r.Affinity.Timeout)
 	}

@@ -1,6 +1,7 @@
-// Package serve runs HTTP servers for health checks and metrics. A Server has limits against resource exhaustion by
-// clients, stops with its context, and retries if its address is not available yet. Limits bound the connections to all servers of the
-// process, and the guards say which requests come from this machine and which may be a web page's.
+// Package serve runs HTTP servers for health checks, and for metrics with other pages: the proxy mode, the configuration,
+// profiles. A Server has limits against resource exhaustion by clients, stops with its context, and retries if its address is
+// not available yet. Limits bound the connections to all servers of the process, and the guards say which requests come from
+// this machine and which may be a web page's.
 package serve
 
 import (

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"sync"
 	"testing"
@@ -24,6 +25,7 @@ type machine struct {
 
 	mu       sync.Mutex
 	addrs    []netip.Addr
+	devices  map[string]int
 	failures int
 	listings int
 }
@@ -40,6 +42,41 @@ func (m *machine) Addrs() ([]netip.Addr, error) {
 }
 
 func (m *machine) Watch(context.Context) <-chan struct{} { return m.changed }
+
+func (m *machine) Devices() (map[string]int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.devices, nil
+}
+
+func (m *machine) WatchDevices(ctx context.Context) <-chan struct{} { return m.Watch(ctx) }
+
+// TestDevices changes the interfaces.
+func TestDevices(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		m := &machine{changed: make(chan struct{}, 1)}
+		s, b := NewDevices(m), cluster.NewBuilder("n")
+		done := make(chan struct{})
+		go func() { defer close(done); _ = s.Run(ctx, b) }()
+		for _, devices := range []map[string]int{{"veth1": 3, "eth0": 2}, {"veth1": 9, "eth0": 2}, {}} {
+			m.mu.Lock()
+			m.devices = devices
+			m.mu.Unlock()
+			m.changed <- struct{}{}
+			synctest.Wait()
+			got := map[string]int{}
+			for _, d := range b.Snapshot().Node.Devices {
+				got[d.Name] = d.Index
+			}
+			if !maps.Equal(got, devices) {
+				t.Errorf("the node has %v, want %v", got, devices)
+			}
+		}
+		cancel()
+		<-done
+	})
+}
 
 func (m *machine) set(failures int, texts ...string) {
 	m.mu.Lock()

@@ -169,3 +169,50 @@ func TestRemoveAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// draining is a mode that connections use until a time.
+type draining struct {
+	ending
+	until time.Time
+}
+
+func (d *draining) Drain(context.Context, ...cluster.Family) (left bool, err error) {
+	d.removals.Add(1)
+	left = time.Now().Before(d.until)
+	d.present.Store(left)
+	return left, nil
+}
+
+// TestDrain checks that what connections use is removed when they have ended, however late that is, and only then: rules of another
+// mode that come back meanwhile stay, and both are reported as another proxy's only if they come back.
+func TestDrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		d, e := &draining{until: time.Now().Add(time.Hour)}, &ending{}
+		d.present.Store(true)
+		var mu sync.Mutex
+		seen := map[string]int{}
+		w := New(Config{Families: []cluster.Family{cluster.IPv4}, Others: []Mode{{"drains", d}, {"ends", e}}, Seen: func(mode string, _ time.Time) {
+			mu.Lock()
+			defer mu.Unlock()
+			seen[mode]++
+		}, Processes: func() ([]int, error) { return nil, nil }})
+		w.Synced(inForce(cluster.IPv4))
+		go w.Run(ctx) //nolint:errcheck // it returns nil
+		time.Sleep(50 * time.Minute)
+		e.present.Store(true)
+		synctest.Wait()
+		if d.removals.Load() < 50 || !d.present.Load() {
+			t.Errorf("%d attempts in 50 minutes, present is %t", d.removals.Load(), d.present.Load())
+		}
+		time.Sleep(15 * time.Minute)
+		attempts := d.removals.Load()
+		time.Sleep(time.Hour)
+		mu.Lock()
+		defer mu.Unlock()
+		if d.present.Load() || d.removals.Load() != attempts || !e.present.Load() || seen["drains"] != 0 || seen["ends"] == 0 {
+			t.Errorf("present are %t and %t, %d attempts after %d, seen %v", d.present.Load(), e.present.Load(), d.removals.Load(), attempts, seen)
+		}
+	})
+}

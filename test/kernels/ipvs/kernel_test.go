@@ -16,7 +16,10 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/test/bench/synthetic"
+	"github.com/seed-11a05479/kube-proxy/test/kubeproxy"
 )
+
+func TestMain(m *testing.M) { kubeproxy.Main(m) }
 
 // patience limits the wait for a condition, on an emulated processor.
 const patience = 3 * time.Minute
@@ -119,10 +122,10 @@ func wait(t *testing.T, holds func() bool, describe func() string) {
 // TestKernelLeftovers creates the leftovers of ipvs mode. --cleanup must remove all of them, and so must a start in either
 // mode; objects of other programs must remain.
 func TestKernelLeftovers(t *testing.T) {
-	program := os.Getenv("KUBE_PROXY")
-	if program == "" {
+	if os.Getenv("KERNELS") == "" {
 		t.Skip("needs the modules dummy, ip_vs and ip_set, and changes this machine: run make kernels")
 	}
+	program := kubeproxy.Path(t)
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -13,19 +13,19 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/test/kubeproxy"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-func TestMain(m *testing.M) { netns.Main(m) }
+func TestMain(m *testing.M) { kubeproxy.Main(m) }
 
 // TestKernelTooOldForNFTables starts kube-proxy in nftables mode with the image's nft: that of the release is too old, too. It
 // must end with an error that says what to do, and write nothing.
 func TestKernelTooOldForNFTables(t *testing.T) {
-	program := os.Getenv("KUBE_PROXY")
-	if program == "" {
+	if os.Getenv("KERNELS") == "" {
 		t.Skip("needs a kernel older than 5.13: run make kernels")
 	}
-	out, err := exec.Command(program, "--proxy-mode=nftables", "--manifests="+t.TempDir(), "--hostname-override=node1",
+	out, err := exec.Command(kubeproxy.Path(t), "--proxy-mode=nftables", "--manifests="+t.TempDir(), "--hostname-override=node1",
 		"--conntrack-max-per-core=0").CombinedOutput()
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) || exit.ExitCode() != 1 {
@@ -45,7 +45,7 @@ func TestKernelTooOldForNFTables(t *testing.T) {
 // TestKernelOldTools checks that iptables 1.8.7 has every match and target that iptables mode needs, and whether it has what the
 // mode works without (ipt.Features): the nft variant cannot match bits of an address unless they are its first ones.
 func TestKernelOldTools(t *testing.T) {
-	if os.Getenv("KUBE_PROXY") == "" {
+	if os.Getenv("KERNELS") == "" {
 		t.Skip("needs the tools of Debian 11: run make kernels")
 	}
 	for _, variant := range []ipt.Variant{ipt.NFT, ipt.Legacy} {

@@ -109,9 +109,8 @@ type FamilySync struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Digests is what the node knows of Services, in short: nodes with the same digest know the same addresses, ports, policies and endpoints,
-// with their conditions. What nodes see differently by design, such as which endpoints are local, is left out. Served at /digests, with
-// the parameter services=true.
+// Digests is what the node knows of Services, in short: nodes with the same digest know the same of them. What nodes see differently by
+// design, such as which endpoints are local, is left out. Served at /digests, with the parameter services=true.
 type Digests struct {
 	TypeMeta
 	// All is the digest of all Services.
@@ -155,6 +154,8 @@ type Service struct {
 	ConnectionLimits string `json:"connectionLimits,omitempty"`
 	// PreservesUDPFlows is whether UDP flows stay with an endpoint until it has terminated.
 	PreservesUDPFlows bool `json:"preservesUDPFlows,omitempty"`
+	// FastPath is whether long connections take the fast path.
+	FastPath bool `json:"fastPath,omitempty"`
 	// SourceRanges are the only sources that may use the load balancer IPs; absent if all may.
 	SourceRanges []string `json:"sourceRanges,omitempty"`
 	// NodePortAddresses are the addresses of this machine on which its node ports are served; absent in a list.
@@ -367,37 +368,6 @@ type Step struct {
 	// problem for what else is wrong with the Service.
 	Subject string `json:"subject"`
 	Text    string `json:"text"`
-}
-
-// Trial is the result of connections that were sent from this node to the destination of an Explanation.
-type Trial struct {
-	// Succeeds is whether they did what was explained, and no endpoint had to be asked itself.
-	Succeeds bool `json:"succeeds"`
-	// Connected, Refused and TimedOut are the numbers of connections by their results.
-	Connected int `json:"connected"`
-	Refused   int `json:"refused"`
-	TimedOut  int `json:"timedOut"`
-	// Denied and Failed are the numbers of those that rules of this node refused at once, and that could not be sent.
-	Denied int `json:"denied"`
-	Failed int `json:"failed"`
-	// Error is why the first one could not be sent.
-	Error string `json:"error,omitempty"`
-	// Endpoints are those with a result.
-	Endpoints []TriedEndpoint `json:"endpoints,omitempty"`
-	// Conclusion is what the results mean.
-	Conclusion string `json:"conclusion"`
-}
-
-// TriedEndpoint is the result of one endpoint in a Trial.
-type TriedEndpoint struct {
-	// Address is IP:port.
-	Address string `json:"address"`
-	// Connections is the number of connections that the kernel's rules sent to it meanwhile, also of other clients. Absent if they are
-	// not counted.
-	Connections *uint64 `json:"connections,omitempty"`
-	// Result is that of a connection to the endpoint itself, without the Service: answered, refused, no answer, denied at send, or an
-	// error. Absent unless TCP connections to the Service failed; at most 100 endpoints are asked.
-	Result string `json:"result,omitempty"`
 }
 
 // Ruleset is the rules that the kernel should have. Served at /rules, with the parameter mode for another proxy mode.

@@ -13,6 +13,11 @@ import (
 // Fake holds objects in memory. Like the kernel it does not delete a set that a rule uses, or a device that is not a dummy.
 type Fake struct {
 	Virtual []ipvs.Server
+	// Backends are the destinations of virtual servers.
+	Backends map[ipvs.Server][]ipvs.Destination
+	// Sockets are the local addresses of open connections, Sources the addresses that new connections no longer have.
+	Sockets map[netip.Addr]bool
+	Sources map[netip.Addr]bool
 	// Named are the ports of the sets, Used those sets that rules use.
 	Named map[string][]uint16
 	Used  map[string]bool
@@ -34,6 +39,22 @@ func (f *Fake) DeleteServer(s ipvs.Server) error {
 		return fmt.Errorf("delete the virtual server %s: %w", s, f.Refuse)
 	}
 	f.Virtual = slices.DeleteFunc(f.Virtual, func(o ipvs.Server) bool { return o == s })
+	delete(f.Backends, s)
+	return nil
+}
+
+// Destinations is part of [ipvs.Objects].
+func (f *Fake) Destinations(s ipvs.Server) ([]ipvs.Destination, error) {
+	return slices.Clone(f.Backends[s]), nil
+}
+
+// Quiesce is part of [ipvs.Objects].
+func (f *Fake) Quiesce(s ipvs.Server, d ipvs.Destination) error {
+	for i := range f.Backends[s] {
+		if f.Backends[s][i].Addr == d.Addr {
+			f.Backends[s][i].Weight = 0
+		}
+	}
 	return nil
 }
 
@@ -62,6 +83,29 @@ func (f *Fake) Device(name string) (addrs []netip.Addr, exists bool, err error) 
 	addrs, exists = f.Dummies[name]
 	return slices.Clone(addrs), exists, nil
 }
+
+// DeleteAddr is part of [ipvs.Objects].
+func (f *Fake) DeleteAddr(device string, addr netip.Addr) error {
+	if addrs, ok := f.Dummies[device]; ok {
+		f.Dummies[device] = slices.DeleteFunc(addrs, func(a netip.Addr) bool { return a == addr })
+	}
+	return nil
+}
+
+// SetSource is part of [ipvs.Objects].
+func (f *Fake) SetSource(device string, addr netip.Addr) error {
+	if !slices.Contains(f.Dummies[device], addr) {
+		return fmt.Errorf("the device %s has no address %s", device, addr)
+	}
+	if f.Sources == nil {
+		f.Sources = map[netip.Addr]bool{}
+	}
+	f.Sources[addr] = true
+	return nil
+}
+
+// Bound is part of [ipvs.Objects].
+func (f *Fake) Bound() (map[netip.Addr]bool, error) { return maps.Clone(f.Sockets), nil }
 
 // DeleteDevice is part of [ipvs.Objects].
 func (f *Fake) DeleteDevice(name string) error {

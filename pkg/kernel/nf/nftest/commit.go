@@ -112,6 +112,10 @@ func (k *Kernel) object(m netlink.Message) error {
 		return k.deleteSet(m.AttrString(unix.NFTA_SET_NAME))
 	case unix.NFT_MSG_NEWOBJ, unix.NFT_MSG_DELOBJ:
 		return k.changeObject(m.AttrString(unix.NFTA_OBJ_NAME), number(m.Attrs(), unix.NFTA_OBJ_TYPE), nf.CommandOf(m) == unix.NFT_MSG_NEWOBJ, exclusive)
+	case unix.NFT_MSG_NEWFLOWTABLE:
+		return k.addFlowtable(m.AttrString(unix.NFTA_SET_NAME), devicesOf(m))
+	case unix.NFT_MSG_DELFLOWTABLE:
+		return k.deleteFlowtable(m.AttrString(unix.NFTA_SET_NAME), devicesOf(m))
 	}
 	return refuse(unix.EINVAL, "unknown message")
 }
@@ -182,11 +186,13 @@ func (k *Kernel) element(s *set, a netlink.Attrs, command int, flags uint16) err
 
 // uses is what a rule refers to.
 type uses struct {
-	chains, sets, objects []string
+	chains, sets, objects, flowtables []string
 	// maps are those of sets whose values are verdicts, writes the sets that packets write, timed those in which they set a timeout.
 	maps, writes, timed []string
 	// hooks are those of a chain of type nat that the rule can be reached from; nil is all of any type.
 	hooks []uint32
+	// forwards means that the rule can be reached from hook forward only.
+	forwards bool
 }
 
 // usesOf reads expressions.
@@ -212,6 +218,8 @@ func usesOf(expressions []byte) (u uses) {
 			}
 		case "objref":
 			u.objects = append(u.objects, text(unix.NFTA_OBJREF_IMM_NAME))
+		case "flow_offload":
+			u.flowtables, u.forwards = append(u.flowtables, text(1)), true
 		case "redir":
 			u.hooks = []uint32{unix.NF_INET_PRE_ROUTING, unix.NF_INET_LOCAL_OUT}
 		case "masq":
@@ -267,6 +275,9 @@ func (w *walk) chain(name string, depth int) error {
 	for _, r := range w.table.chains[name].rules {
 		if r.uses.hooks != nil && (w.base.typ != "nat" || !slices.Contains(r.uses.hooks, w.base.hook)) {
 			return refuse(unix.EOPNOTSUPP, "NAT in chain %s cannot be reached from a %s chain at hook %d", name, w.base.typ, w.base.hook)
+		}
+		if r.uses.forwards && w.base.hook != unix.NF_INET_FORWARD {
+			return refuse(unix.EOPNOTSUPP, "flow add in chain %s cannot be reached from hook %d", name, w.base.hook)
 		}
 		targets := slices.Clone(r.uses.chains)
 		for _, set := range r.uses.maps {

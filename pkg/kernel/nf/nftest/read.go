@@ -49,7 +49,12 @@ func (k *Kernel) read(m netlink.Message) (b []byte, _ error) {
 		}
 		return b, nil
 	case unix.NFT_MSG_GETFLOWTABLE:
-		return nil, nil
+		if t != nil {
+			for _, name := range sorted(t.flowtables) {
+				b = t.flowtables[name].appendTo(b, of, name)
+			}
+		}
+		return b, nil
 	}
 	return nil, unix.EOPNOTSUPP
 }

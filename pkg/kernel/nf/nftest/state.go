@@ -16,6 +16,8 @@ type table struct {
 	chains   map[string]*chain
 	sets     map[string]*set
 	objects  map[string]*object
+	// flowtables have devices.
+	flowtables map[string]*flowtable
 }
 
 type chain struct {
@@ -125,7 +127,7 @@ func (k *Kernel) addTable(flags uint32, userdata []byte, exclusive bool) error {
 		return refuse(unix.EOPNOTSUPP, "the fake has no tables with flags")
 	}
 	k.handle++
-	k.tables[name] = &table{number: k.handle, userdata: userdata, chains: map[string]*chain{}, sets: map[string]*set{}, objects: map[string]*object{}}
+	k.tables[name] = &table{number: k.handle, userdata: userdata, chains: map[string]*chain{}, sets: map[string]*set{}, objects: map[string]*object{}, flowtables: map[string]*flowtable{}}
 	k.did(func() { delete(k.tables, name) })
 	k.note(unix.NFT_MSG_NEWTABLE, "")
 	return nil
@@ -254,6 +256,11 @@ func (k *Kernel) addRule(chain string, r *rule, head bool) error {
 			return refuse(unix.ENOENT, "no object %s", name)
 		}
 	}
+	for _, name := range r.uses.flowtables {
+		if k.state.table.flowtables[name] == nil {
+			return refuse(unix.ENOENT, "no flowtable %s", name)
+		}
+	}
 	k.handle++
 	r.handle = k.handle
 	at := len(c.rules)
@@ -265,7 +272,7 @@ func (k *Kernel) addRule(chain string, r *rule, head bool) error {
 	k.did(func() { c.rules = old })
 	k.note(unix.NFT_MSG_NEWRULE, chain)
 	k.useRule(r, 1)
-	k.state.jumps = k.state.jumps || len(r.uses.hooks) > 0
+	k.state.jumps = k.state.jumps || len(r.uses.hooks) > 0 || r.uses.forwards
 	return nil
 }
 
@@ -288,6 +295,9 @@ func (k *Kernel) useRule(r *rule, n int) {
 	}
 	for _, name := range r.uses.objects {
 		k.use(&k.state.table.objects[name].users, n)
+	}
+	for _, name := range r.uses.flowtables {
+		k.use(&k.state.table.flowtables[name].users, n)
 	}
 }
 

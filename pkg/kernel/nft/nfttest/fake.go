@@ -126,6 +126,9 @@ func (f *Fake) Lose() { f.kernel.Lose() }
 // Late makes the notifications of the next transaction late: see [nftest.Kernel.Late].
 func (f *Fake) Late() { f.kernel.Late() }
 
+// LoseDevice removes a device from all flowtables: see [nftest.Kernel.LoseDevice].
+func (f *Fake) LoseDevice(device string) { f.kernel.LoseDevice(device) }
+
 // Count adds to an element's counter, as packets do. It panics if the element does not exist or has no counter.
 func (f *Fake) Count(set string, key []byte, packets, octets uint64) {
 	f.kernel.Count(f.name, set, key, packets, octets)

@@ -20,6 +20,8 @@ const (
 	tableUserdata = 6  // NFTA_TABLE_USERDATA
 	chainUserdata = 12 // NFTA_CHAIN_USERDATA
 	setExpr       = 17 // NFTA_SET_EXPR
+	flowtableHook = 3  // NFTA_FLOWTABLE_HOOK
+	hookDevs      = 3  // NFTA_FLOWTABLE_HOOK_DEVS
 )
 
 // List is part of [nft.Program].
@@ -60,6 +62,13 @@ func (p program) list(terse bool) string {
 		fmt.Fprintf(&b, "\tcounter %s {\n", m.AttrString(unix.NFTA_OBJ_NAME))
 		if !terse {
 			b.WriteString("\t\tpackets 0 bytes 0\n")
+		}
+		b.WriteString("\t}\n")
+	})
+	objects(unix.NFT_MSG_GETFLOWTABLE, func(m netlink.Message) {
+		fmt.Fprintf(&b, "\tflowtable %s {\n", m.AttrString(unix.NFTA_SET_NAME))
+		for a := netlink.ReadAttrs(netlink.Attr(m.Attr(flowtableHook), hookDevs)); a.Next(); {
+			fmt.Fprintf(&b, "\t\t%s\n", a.String())
 		}
 		b.WriteString("\t}\n")
 	})

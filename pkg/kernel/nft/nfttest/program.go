@@ -158,6 +158,11 @@ func (s *script) command(c command) error {
 		default:
 			err = c.unknown()
 		}
+	case "flowtable":
+		if c.verb != "delete" {
+			return fmt.Errorf("%q: knftables has no flowtables with counters: use Batch.EnsureFlowtable", c.String())
+		}
+		s.message(unix.NFT_MSG_DELFLOWTABLE, 0, name, nil)
 	case "element":
 		err = s.element(c, flags, name, rest)
 	default:

@@ -33,6 +33,10 @@ func expressionsOf(text string) []byte {
 			next = words[i+1]
 		}
 		switch name, isSet := strings.CutPrefix(w, "@"); {
+		case isSet && i > 1 && words[i-2] == "flow":
+			b, open = nf.BeginExpr(b, "flow_offload")
+			b = netlink.AppendString(b, 1, name)
+			open.End(b)
 		case isSet && name != "" && !strings.Contains(name, ","):
 			b = appendUse(b, before, name, slices.Contains(words, "timeout"))
 		case (w == "goto" || w == "jump") && next != "":

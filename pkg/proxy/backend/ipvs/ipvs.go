@@ -1,5 +1,6 @@
 // Package ipvs removes what Kubernetes' kube-proxy leaves behind in ipvs mode, which this proxy does not have: virtual
 // servers, IP sets, and a dummy device with the addresses of all Services. Its chains are removed by the iptables backend.
+// Established connections keep what they use (docs/decisions/0037).
 package ipvs
 
 import (
@@ -64,34 +65,99 @@ type Mode struct {
 	ExcludeCIDRs []string
 }
 
-var _ backend.Remover = Mode{}
+var _ backend.Drainer = Mode{}
 
 // Remove implements [backend.Remover]. The chains must be removed before, because their rules use the sets. The device has the
 // addresses of both families, so nothing is removed in one family alone.
 func (m Mode) Remove(ctx context.Context, families ...cluster.Family) error {
+	_, err := m.remove(ctx, families, false)
+	return err
+}
+
+// Drain implements [backend.Drainer]. ip_vs translates packets to its virtual servers after routing, if the address is the machine's
+// own. So a connection needs its server, which other connections no longer reach, and its address.
+func (m Mode) Drain(ctx context.Context, families ...cluster.Family) (left bool, err error) {
+	return m.remove(ctx, families, true)
+}
+
+// remove removes everything or, to drain, what no connection uses.
+func (m Mode) remove(ctx context.Context, families []cluster.Family, drain bool) (left bool, err error) {
 	if len(families) == 1 {
-		return nil
+		return false, nil
 	}
 	existing, err := m.Objects.Sets(func(name string) bool { _, ours := short(name); return ours })
 	if err != nil {
-		return err
+		return false, err
 	}
 	addrs, exists, err := m.Objects.Device(device)
 	if err != nil {
-		return err
+		return false, err
+	}
+	servers, err := m.servers(addrs, existing)
+	if err != nil {
+		return false, err
+	}
+	used := map[netip.Addr]bool{}
+	if drain && exists {
+		if used, err = m.quiesce(servers, addrs); err != nil {
+			return true, err
+		}
 	}
 	// The sets and the device identify kube-proxy's virtual servers, so they are removed last.
-	if err := m.deleteServers(addrs, existing); err != nil {
-		return err
-	}
 	var failed []error
+	for _, s := range servers {
+		if !used[s.Addr.Addr()] {
+			failed = append(failed, m.Objects.DeleteServer(s))
+		}
+	}
+	if err := errors.Join(failed...); err != nil {
+		return len(used) > 0, err
+	}
+	if len(used) > 0 {
+		for _, addr := range addrs {
+			if !used[addr] {
+				failed = append(failed, m.Objects.DeleteAddr(device, addr))
+			}
+		}
+		return true, errors.Join(failed...)
+	}
 	for _, set := range existing {
 		failed = append(failed, deleteSet(ctx, m.Objects, set.Name))
 	}
 	if exists {
 		failed = append(failed, m.Objects.DeleteDevice(device))
 	}
-	return errors.Join(failed...)
+	return false, errors.Join(failed...)
+}
+
+// quiesce keeps new connections from the servers. It returns the addresses that connections use, through the servers or by sockets of
+// this machine: the address of a server was also the source of the machine's own connections to it.
+func (m Mode) quiesce(servers []ipvs.Server, addrs []netip.Addr) (used map[netip.Addr]bool, err error) {
+	var failed []error
+	for _, addr := range addrs {
+		failed = append(failed, m.Objects.SetSource(device, addr))
+	}
+	bound, err := m.Objects.Bound()
+	failed = append(failed, err)
+	used = map[netip.Addr]bool{}
+	for _, addr := range addrs {
+		if bound[addr] {
+			used[addr] = true
+		}
+	}
+	for _, s := range servers {
+		destinations, err := m.Objects.Destinations(s)
+		failed = append(failed, err)
+		for _, d := range destinations {
+			if d.Weight > 0 {
+				failed = append(failed, m.Objects.Quiesce(s, d))
+			}
+			if d.Connections > 0 {
+				used[s.Addr.Addr()] = true
+			}
+		}
+	}
+	return used, errors.Join(failed...)
 }
 
 // Present implements [backend.Remover]: it reports whether the device of ipvs mode exists, which has addresses of both
@@ -104,30 +170,27 @@ func (m Mode) Present(_ context.Context, families ...cluster.Family) (bool, erro
 	return exists, err
 }
 
-// deleteServers deletes kube-proxy's virtual servers: those on an address of its device, and those on this machine's
-// addresses with a node port in its sets. Others may belong to a load balancer on the same machine.
-func (m Mode) deleteServers(addrs []netip.Addr, sets []ipvs.Set) error {
+// servers returns kube-proxy's virtual servers: those on an address of its device, and those on this machine's addresses with a node
+// port in its sets. Others may belong to a load balancer on the same machine.
+func (m Mode) servers(addrs []netip.Addr, sets []ipvs.Set) ([]ipvs.Server, error) {
 	servers, err := m.Objects.Servers()
 	if err != nil || len(servers) == 0 {
-		return err
+		return nil, err
 	}
 	excluded, err := cluster.ParsePrefixes(m.ExcludeCIDRs)
 	if err != nil { // a configuration for another mode may have any
-		return fmt.Errorf("ipvs.excludeCIDRs: %w", err)
+		return nil, fmt.Errorf("ipvs.excludeCIDRs: %w", err)
 	}
 	local, err := m.Objects.LocalAddrs()
-	failed := []error{err}
-	ports := nodePorts(sets)
-	for _, s := range servers {
-		if slices.ContainsFunc(excluded, func(p netip.Prefix) bool { return p.Contains(s.Addr.Addr()) }) {
-			continue
-		}
-		nodePort := ports[port{s.Protocol, s.Addr.Port()}] && slices.Contains(local, s.Addr.Addr())
-		if nodePort || slices.Contains(addrs, s.Addr.Addr()) {
-			failed = append(failed, m.Objects.DeleteServer(s))
-		}
+	if err != nil {
+		return nil, err
 	}
-	return errors.Join(failed...)
+	ports := nodePorts(sets)
+	return slices.DeleteFunc(servers, func(s ipvs.Server) bool {
+		nodePort := ports[port{s.Protocol, s.Addr.Port()}] && slices.Contains(local, s.Addr.Addr())
+		return !nodePort && !slices.Contains(addrs, s.Addr.Addr()) ||
+			slices.ContainsFunc(excluded, func(p netip.Prefix) bool { return p.Contains(s.Addr.Addr()) })
+	}), nil
 }
 
 // port is a port of a transport protocol.

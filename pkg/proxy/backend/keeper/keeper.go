@@ -1,8 +1,8 @@
 // Package keeper keeps rules in the kernel equal to plans, whatever others write there.
 //
 // What the kernel holds is known from what was written or read last, and from the kernel's notifications of all
-// transactions. What somebody else wrote is read again, and compared with what should be there; nothing is remembered of
-// our own writes but what they wrote. The plan of these types is in docs/decisions 0032.
+// transactions. What another program wrote is read again, and compared with what should be there; nothing is remembered of
+// our own writes but what they wrote. The plan of these types is in docs/decisions/0032.
 package keeper
 
 import (
@@ -66,11 +66,11 @@ type Pass interface {
 	Finish()
 	// Transactions returns how many transactions were made, and whether that is certain.
 	Transactions() (n int, certain bool)
-	// End records what the kernel holds now, and returns the result. alone means that nobody else wrote since Begin.
+	// End records what the kernel holds now, and returns the result. alone means that no other program wrote since Begin.
 	End(alone bool) backend.Result
 }
 
-// Touched is what somebody wrote that has to be compared. The zero value is nothing.
+// Touched is what was written and has to be compared. The zero value is nothing.
 type Touched struct {
 	// All means that anything may have been written, otherwise only Objects.
 	All     bool

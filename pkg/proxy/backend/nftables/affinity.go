@@ -13,7 +13,7 @@ import (
 )
 
 // Clients are remembered per pool, so that all addresses of a service port share them. A service port with affinity has a pool
-// for each traffic policy, each with a map of its own, so that nobody can fill another one's.
+// for each traffic policy, each with a map of its own, so that no client can fill another one's.
 // docs/decisions/0029-affinity-is-bounded-per-port.md has the reasons.
 
 // poolID identifies a pool in rules and keys, as two constants of 32 bits. The lowest bit is 1 for the pool of policy Local, the next
@@ -30,7 +30,7 @@ const (
 // time to read a map (some 30 ms), which delays changes of others. The kernel allocates more for a larger one, even if it is empty.
 var mapSizes = [...]int{20_000, 2000, 200}
 
-// poolOf returns the Cluster pool of a route's service port. It is a hash of the name, so that nobody can choose a name
+// poolOf returns the Cluster pool of a route's service port. It is a hash of the name, so that no user can choose a name
 // that shares another port's clients.
 func poolOf(r *plan.Route) poolID {
 	sum := sha256.Sum256([]byte(r.Name + "/" + r.Frontend.Protocol.String()))

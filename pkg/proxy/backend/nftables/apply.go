@@ -2,9 +2,11 @@ package nftables
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"slices"
 
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
@@ -78,6 +80,9 @@ func (a *applier) prepare() error {
 	}, tooLarge)
 	if err != nil {
 		return err
+	}
+	if a.patch.skeleton != nil && a.schema.fast {
+		a.batch.EnsureFlowtable(flowtable)
 	}
 	return a.shrink(written)
 }
@@ -261,6 +266,17 @@ func (a *applier) hook() error {
 	return a.run(tx)
 }
 
+// attach adds devices to the flowtable. One that has disappeared meanwhile is not missed: the next plan does not have it.
+func (a *applier) attach() error {
+	for _, device := range a.patch.addDevices {
+		a.batch.AddDevice(flowtable, device.Name)
+		if err := a.commit(); err != nil && !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+	}
+	return nil
+}
+
 // settle waits for packets that still use what removeUnreachable and forget remove.
 func (a *applier) settle() error {
 	if p := a.patch; len(p.delChains)+len(p.forget) == 0 && p.leftovers.none() {
@@ -325,6 +341,9 @@ func (a *applier) removeUnreachable() error {
 	tx = a.table.NewTransaction()
 	for _, o := range left.objects() {
 		tx.Delete(o)
+	}
+	for _, name := range left.flowtables {
+		tx.Delete(&knftables.Flowtable{Name: name})
 	}
 	return a.run(tx)
 }

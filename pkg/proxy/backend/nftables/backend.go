@@ -147,7 +147,7 @@ func (s *syncPass) Size() (n int) {
 // transactions that each leave a correct dataplane: chains and elements are complete before anything leads to them.
 func (s *syncPass) Put() {
 	s.do(func() error { return s.patch.refused(s.take(s.prepare, s.change)) })
-	s.do(func() error { return s.take(s.hook) })
+	s.do(func() error { return s.take(s.hook, s.attach) })
 }
 
 // Finish implements [keeper.Pass]: it removes what the patch and packets no longer use, and takes the fingerprint of the result.
@@ -161,7 +161,7 @@ func (s *syncPass) Transactions() (n int, certain bool) { return int(s.transacti
 // again is when to write again what another program may have changed while it was written.
 const again = time.Second
 
-// End implements [keeper.Pass]. If anybody else wrote, chains may have been changed before the fingerprint was taken: the next
+// End implements [keeper.Pass]. If another program wrote, chains may have been changed before the fingerprint was taken: the next
 // process must not trust them, and the next Sync writes all again.
 func (s *syncPass) End(alone bool) backend.Result {
 	s.do(func() error {
@@ -183,7 +183,7 @@ func (s *syncPass) End(alone bool) backend.Result {
 }
 
 // patch returns the patch for a plan, from the table's state or from what was read. It reads the table if neither is known, or
-// if its elements are to count less.
+// if it gets other sets.
 func (f *family) patch(ctx context.Context, have *state, found *reading, p *plan.Plan) (_ *patch, err error) {
 	last := nothing(f.schema)
 	if have != nil {
@@ -191,7 +191,7 @@ func (f *family) patch(ctx context.Context, have *state, found *reading, p *plan
 	}
 	want := f.opts.render(p, last)
 	if want.schema != f.schema {
-		f.countLess(ctx, want)
+		f.use(ctx, want)
 		have, found = nil, nil
 	}
 	if have != nil {
@@ -205,12 +205,16 @@ func (f *family) patch(ctx context.Context, have *state, found *reading, p *plan
 	return diff(found.state(&want.content), want), nil
 }
 
-// countLess makes the elements count less, in other sets, which were not read.
-func (f *family) countLess(ctx context.Context, want *desired) {
-	klog.FromContext(ctx).Info("Counting fewer connections, because counters for all of them need too much memory; set --connection-counters to count them all the same",
-		"family", f.schema.family, "counted", want.schema.counting, "counters", want.services+want.endpoints, "limit", f.opts.Counters.Most)
+// use makes the table have the sets of another schema, which were not read.
+func (f *family) use(ctx context.Context, want *desired) {
+	before := f.schema.counting
 	f.schema = want.schema
 	f.counts.Store(int32(want.schema.counting))
+	if want.schema.counting == before {
+		return
+	}
+	klog.FromContext(ctx).Info("Counting fewer connections, because counters for all of them need too much memory; set --connection-counters to count them all the same",
+		"family", f.schema.family, "counted", want.schema.counting, "counters", want.services+want.endpoints, "limit", f.opts.Counters.Most)
 }
 
 // Cleanup removes the tables.

@@ -25,7 +25,7 @@ func eachSize(b *testing.B, run func(b *testing.B, c *clusters.Sized)) {
 
 // BenchmarkRender renders a whole plan.
 func BenchmarkRender(b *testing.B) {
-	empty := nothing(newSchema(cluster.IPv4, 0))
+	empty := nothing(newSchema(cluster.IPv4, 0, false))
 	eachSize(b, func(b *testing.B, c *clusters.Sized) {
 		for b.Loop() {
 			render(c.Last, testOptions, empty)
@@ -35,7 +35,7 @@ func BenchmarkRender(b *testing.B) {
 
 // BenchmarkRenderOneEndpoint alternates between two plans that differ in one endpoint.
 func BenchmarkRenderOneEndpoint(b *testing.B) {
-	empty := nothing(newSchema(cluster.IPv4, 0))
+	empty := nothing(newSchema(cluster.IPv4, 0, false))
 	eachSize(b, func(b *testing.B, c *clusters.Sized) {
 		one := c.Last
 		change(c)
@@ -50,7 +50,7 @@ func BenchmarkRenderOneEndpoint(b *testing.B) {
 
 // BenchmarkDiff computes all operations that fill an empty table.
 func BenchmarkDiff(b *testing.B) {
-	empty := nothing(newSchema(cluster.IPv4, 0))
+	empty := nothing(newSchema(cluster.IPv4, 0, false))
 	eachSize(b, func(b *testing.B, c *clusters.Sized) {
 		want := render(c.Last, testOptions, empty)
 		for b.Loop() {
@@ -61,7 +61,7 @@ func BenchmarkDiff(b *testing.B) {
 
 // BenchmarkEncode encodes and decodes the elements of a full table.
 func BenchmarkEncode(b *testing.B) {
-	schema := newSchema(cluster.IPv4, 0)
+	schema := newSchema(cluster.IPv4, 0, false)
 	eachSize(b, func(b *testing.B, c *clusters.Sized) {
 		want := render(c.Last, testOptions, nothing(schema))
 		var in, out buffer
@@ -80,7 +80,7 @@ func BenchmarkEncode(b *testing.B) {
 
 // BenchmarkDiffOneEndpoint computes the operations for a change of one endpoint.
 func BenchmarkDiffOneEndpoint(b *testing.B) {
-	empty := nothing(newSchema(cluster.IPv4, 0))
+	empty := nothing(newSchema(cluster.IPv4, 0, false))
 	eachSize(b, func(b *testing.B, c *clusters.Sized) {
 		one := render(c.Last, testOptions, empty)
 		change(c)

@@ -31,15 +31,16 @@ func compareTable(ctx context.Context, table nft.Table, p *plan.Plan, family clu
 	if err != nil {
 		return nil, err
 	}
-	s := newSchema(family, countedBy(objects))
 	if !objects.Exists {
-		return []backend.Difference{{Object: "table " + string(s.nftFamily) + " " + TableName, Note: backend.NoteMissing}}, nil
+		return []backend.Difference{{Object: "table " + string(dialectOf(family).nftFamily) + " " + TableName, Note: backend.NoteMissing}}, nil
 	}
+	opts.Counters = backend.CounterLimits{Counting: countedBy(objects)}
+	want := opts.render(p, nothing(newSchema(family, opts.Counters.Counting, has(objects, setFast))))
+	s := want.schema
 	found, err := read(ctx, table, s)
 	if err != nil {
 		return nil, err
 	}
-	want := render(p, opts, nothing(s))
 	c := &comparison{patch: diff(found.state(&want.content), want), schema: s, writer: newWriter(s, p.Node, opts)}
 	c.fixed(ctx, table, objects)
 	c.chains()
@@ -50,17 +51,19 @@ func compareTable(ctx context.Context, table nft.Table, p *plan.Plan, family clu
 
 // countedBy returns what the elements of a table count, by the names of its sets.
 func countedBy(objects nft.Objects) backend.Counting {
-	has := func(name string) bool {
-		return slices.ContainsFunc(objects.Sets, func(s nft.Set) bool { return s.Name == name })
-	}
 	switch {
-	case has(mapServices + uncounted):
+	case has(objects, mapServices+uncounted):
 		return backend.CountNothing
-	case has(mapEndpoints + uncounted):
+	case has(objects, mapEndpoints+uncounted):
 		return backend.CountServices
 	default:
 		return backend.CountEndpoints
 	}
+}
+
+// has reports whether a table has a set or map.
+func has(objects nft.Objects, name string) bool {
+	return slices.ContainsFunc(objects.Sets, func(s nft.Set) bool { return s.Name == name })
 }
 
 // comparison describes a patch in words.
@@ -83,12 +86,18 @@ func (c *comparison) fixed(ctx context.Context, table nft.Table, objects nft.Obj
 	for _, name := range append(slices.Clip(c.leftovers.sets), c.leftovers.maps...) {
 		c.note("set "+name, backend.NoteExtra)
 	}
+	for _, name := range c.leftovers.flowtables {
+		c.note("flowtable "+name, backend.NoteExtra)
+	}
+	for _, device := range c.addDevices {
+		c.note("flowtable "+flowtable, "It lacks the device "+device.Name+".")
+	}
 	if c.skeleton == nil {
 		return
 	}
 	known := len(c.found)
 	for _, want := range c.schema.sets {
-		if !slices.ContainsFunc(objects.Sets, func(have nft.Set) bool { return have.Name == want.name }) {
+		if !has(objects, want.name) {
 			c.note(want.title(), backend.NoteMissing)
 		}
 	}

@@ -53,7 +53,7 @@ func TestKernelCompare(t *testing.T) {
 			want := []string{
 				`chain nat-prerouting: -["tcp dport 1 accept"] +[]`,
 				`chain services: -["return"] +[]`,
-				fmt.Sprintf("chain sticky: -[] +%q", newWriter(newSchema(family, 0), p.Node, testOptions).sticky()),
+				fmt.Sprintf("chain sticky: -[] +%q", newWriter(newSchema(family, 0, false), p.Node, testOptions).sticky()),
 			}
 			if diff := cmp.Diff(want, compare()); diff != "" {
 				t.Errorf("after changes (-want +got):\n%s", diff)

@@ -18,7 +18,7 @@ var _ backend.ConnectionCounter = (*Backend)(nil)
 // Connections implements [backend.ConnectionCounter]. It finds the elements of the routes by their keys, in about 4 µs each.
 func (b *Backend) Connections(ctx context.Context, family cluster.Family, routes iter.Seq[*plan.Route], endpoints bool) (counts *backend.Connections, err error) {
 	err = onTable(family, func(table nft.Table) (err error) {
-		counts, err = connections(ctx, table, newSchema(family, b.Counts(family)), routes, endpoints)
+		counts, err = connections(ctx, table, newSchema(family, b.Counts(family), false), routes, endpoints)
 		return err
 	})
 	return counts, err

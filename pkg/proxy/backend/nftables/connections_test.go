@@ -21,7 +21,7 @@ import (
 func TestConnections(t *testing.T) {
 	fake := nfttest.New(knftables.IPv4Family, TableName)
 	b := newBackend(Options{Mark: 0x4000}, fake)
-	s := newSchema(cluster.IPv4, 0)
+	s := newSchema(cluster.IPv4, 0, false)
 	snapshot, err := cases.Snapshot(clusters.Service("default/web", "clusterIP: 10.96.0.10, type: NodePort, ports: [{name: http, port: 80, nodePort: 30080}]")+
 		clusters.Slice("default/web", "web-1", "{name: http, port: 8080}", "{addresses: [10.244.1.2], nodeName: node1}")+
 		clusters.Service("default/gone", "clusterIP: 10.96.0.11, ports: [{name: http, port: 80}]"), cluster.IPv4)

@@ -50,6 +50,8 @@ type terms struct {
 	limited bool
 	// onLocalhost reports that connections to the node port are rejected on loopback addresses.
 	onLocalhost bool
+	// fast reports that long connections take the fast path.
+	fast bool
 }
 
 // rareTerms are what the table holds about frontends with source ranges, session affinity or an external policy Local.
@@ -144,6 +146,8 @@ type needs struct {
 	pools  cluster.Map[poolID, *members]
 	// services and endpoints count the elements that may count. They are not read from the kernel.
 	services, endpoints int
+	// fast counts the frontends with a fast path. They are not read from the kernel, either.
+	fast int
 }
 
 // editor builds a content from another.
@@ -158,18 +162,19 @@ type editor struct {
 	watched   *cluster.Editor[netip.Addr, int]
 	services  int
 	endpoints int
+	fast      int
 }
 
 func (c *content) edit() *editor {
 	return &editor{of: c, frontends: c.frontends.Edit(), targets: c.targets.Edit(), lists: c.lists.Edit(),
-		sticky: c.sticky.Edit(), pools: c.pools.Edit(), watched: c.addrs[watched].Edit(), services: c.services, endpoints: c.endpoints}
+		sticky: c.sticky.Edit(), pools: c.pools.Edit(), watched: c.addrs[watched].Edit(), services: c.services, endpoints: c.endpoints, fast: c.fast}
 }
 
 func (e *editor) content() content {
 	addrs := e.of.addrs
 	addrs[watched] = e.watched.Map()
 	return content{frontends: e.frontends.Map(), addrs: addrs, needs: needs{targets: e.targets.Map(), lists: e.lists.Map(),
-		sticky: e.sticky.Map(), pools: e.pools.Map(), services: e.services, endpoints: e.endpoints}}
+		sticky: e.sticky.Map(), pools: e.pools.Map(), services: e.services, endpoints: e.endpoints, fast: e.fast}}
 }
 
 // collector builds a content from elements in any order. Entries and addresses are not sorted yet.
@@ -238,6 +243,9 @@ func (e *editor) count(of *entry, n int) {
 		if counts {
 			e.services += n
 		}
+	}
+	if of.fast {
+		e.fast += n
 	}
 	for _, first := range []target{of.goes, rare.remember, rare.from} {
 		for _, t := range first.needs() {

@@ -4,6 +4,7 @@ import (
 	"iter"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -21,6 +22,8 @@ type patch struct {
 	// addSticky and delSticky are service ports whose affinity maps are to be created and deleted. The maps of the pools in
 	// forget may contain clients of endpoints that left.
 	addSticky, delSticky, forget []poolID
+	// addDevices are added to the flowtable.
+	addDevices []cluster.Device
 	// strays and leftovers are removed: strays before anything is added, leftovers when they are no longer in use.
 	strays    []stray
 	leftovers leftovers
@@ -62,7 +65,19 @@ func diff(have *state, want *desired) *patch {
 	p.place(p.before.frontends, want.frontends)
 	p.chains()
 	p.affinity(have.holds.from == nil)
+	p.addDevices = lacking(have.holds.devices, want.devices)
 	return p
+}
+
+// lacking returns the wanted devices that are not among those of a flowtable, both sorted.
+func lacking(have, want []cluster.Device) (lacks []cluster.Device) {
+	for _, device := range want {
+		at, has := slices.BinarySearchFunc(have, device, func(a, b cluster.Device) int { return strings.Compare(a.Name, b.Name) })
+		if !has || have[at].Index != 0 && have[at].Index != device.Index {
+			lacks = append(lacks, device)
+		}
+	}
+	return lacks
 }
 
 // place assigns slots to the endpoints of all entries that differ.
@@ -192,7 +207,7 @@ func assign(have, pool []netip.AddrPort) []netip.AddrPort {
 // empty reports whether there is nothing to write.
 func (p *patch) empty() bool {
 	if p.skeleton != nil || !p.leftovers.none() || len(p.frontends)+len(p.addChains)+len(p.rewriteChains)+len(p.delChains)+
-		len(p.strays)+len(p.addSticky)+len(p.delSticky)+len(p.forget) > 0 {
+		len(p.strays)+len(p.addSticky)+len(p.delSticky)+len(p.forget)+len(p.addDevices) > 0 {
 		return false
 	}
 	for range p.ops() { // addresses and pools

@@ -77,14 +77,35 @@ func (f *family) Reread(ctx context.Context, touched keeper.Touched, later keepe
 // compareFixed compares everything except elements.
 func (f *family) compareFixed(ctx context.Context) (*backend.Drift, error) {
 	fingerprint, objects, err := f.table.Fingerprint(ctx, chainLayout)
-	if err != nil || fingerprint == f.have.fingerprint {
+	if err != nil {
 		return nil, err
 	}
-	found := &backend.Drift{What: "its chains, rules or sets", Details: changedObjects(f.have.objects, objects)}
+	lost, err := f.lostDevices(ctx)
+	if err != nil || fingerprint == f.have.fingerprint && lost == nil {
+		return nil, err
+	}
+	found := &backend.Drift{What: "its chains, rules or sets", Details: firstOf(append(changedObjects(f.have.objects, objects), lost...))}
 	// A chain that only another kube-proxy writes has the name of a Service.
 	found.Rival = slices.ContainsFunc(slices.Collect(maps.Keys(objects)), func(name string) bool { return strings.HasPrefix(name, "chain ") && strings.Contains(name, "/") })
 	f.have = nil
 	return found, nil
+}
+
+// lostDevices describes the devices that the flowtable lacks.
+func (f *family) lostDevices(ctx context.Context) (lost []string, _ error) {
+	if !f.schema.fast {
+		return nil, nil
+	}
+	found := newReader(ctx, f.table, f.schema, largeSet)
+	objects, err := f.table.Objects(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found.flowtables(objects.Flowtables)
+	for _, device := range lacking(found.out.holds.devices, f.have.holds.devices) {
+		lost = append(lost, "device "+device.Name+" of flowtable "+flowtable+" was removed")
+	}
+	return lost, nil
 }
 
 // changedObjects describes the objects that differ.

@@ -26,7 +26,7 @@ func FuzzDiff(f *testing.F) {
 		mustSync(t, b, after)
 		holds(t, b, after)
 		for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
-			want := render(after, testOptions, nothing(newSchema(family, 0)))
+			want := render(after, testOptions, nothing(newSchema(family, 0, false)))
 			if patch := diff(&state{holds: want}, want); !patch.empty() {
 				t.Fatalf("%s: the patch from a ruleset to itself is not empty", family)
 			}

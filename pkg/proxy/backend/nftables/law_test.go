@@ -168,7 +168,7 @@ func TestTablesFollowPlans(t *testing.T) {
 // TestCacheChangesNothing renders each plan with and without the previous result.
 func TestCacheChangesNothing(t *testing.T) {
 	w := clusters.NewRandom(1, 12)
-	last := map[cluster.Family]*desired{cluster.IPv4: nothing(newSchema(cluster.IPv4, 0)), cluster.IPv6: nothing(newSchema(cluster.IPv6, 0))}
+	last := map[cluster.Family]*desired{cluster.IPv4: nothing(newSchema(cluster.IPv4, 0, false)), cluster.IPv6: nothing(newSchema(cluster.IPv6, 0, false))}
 	for range 100 {
 		p := w.Step()
 		for family, before := range last {

@@ -8,6 +8,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
 // Tools is part of [backend.Prober].
@@ -18,6 +19,23 @@ func (Mode) Tools(ctx context.Context, _ ...cluster.Family) []backend.Tool {
 
 // Variant is part of [backend.Prober]. There is only one.
 func (Mode) Variant(context.Context) (string, error) { return "", nil }
+
+// FastPath returns why the kernel has no flowtable that this mode can use; nil if it has one. Before Linux 6.1.32 and 6.3 the entries of
+// connections on the fast path cannot be deleted; 6.1 stands for both, because distributions do not say which patches it has.
+func (Mode) FastPath(ctx context.Context, families ...cluster.Family) error {
+	if err := nft.KernelSince("6.1"); err != nil {
+		return err
+	}
+	var text strings.Builder
+	for _, family := range families {
+		fmt.Fprintf(&text, "table %s kube-proxy-check {\nflowtable f { hook ingress priority 0; counter; }\n"+
+			"chain c { type filter hook forward priority 0; ct packets > %d flow add @f; }\n}\n", dialectOf(family).nftFamily, plan.FastPathAfter)
+	}
+	if err := nft.Check(ctx, text.String()); err != nil {
+		return fmt.Errorf("try a flowtable (kernel modules nf_flow_table and nft_flow_offload): %w", err)
+	}
+	return nil
+}
 
 // Features is part of [backend.Prober]. It writes nothing, but may load modules, as writing the rules does.
 func (Mode) Features(ctx context.Context, _ string, family cluster.Family) (features []backend.Feature, _ error) {

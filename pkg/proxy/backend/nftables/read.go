@@ -79,6 +79,7 @@ func readBy(ctx context.Context, table nft.Table, s *schema, large int) (*readin
 	if err := r.chains(objects.Chains); err != nil {
 		return nil, err
 	}
+	r.flowtables(objects.Flowtables)
 	return r.reading, r.sets(objects.Sets)
 }
 
@@ -121,6 +122,19 @@ func (r *reader) chains(chains []nft.Chain) error {
 		}
 	}
 	return nil
+}
+
+// flowtables records the devices of the flowtable, and which other ones there are.
+func (r *reader) flowtables(flowtables []nft.Flowtable) {
+	for _, f := range flowtables {
+		if !r.out.holds.schema.fast || f.Name != flowtable {
+			r.out.leftovers.flowtables = append(r.out.leftovers.flowtables, f.Name)
+			continue
+		}
+		for _, name := range slices.Sorted(slices.Values(f.Devices)) {
+			r.out.holds.devices = append(r.out.holds.devices, cluster.Device{Name: name})
+		}
+	}
 }
 
 // sets reads the sets of the schema.

@@ -20,6 +20,8 @@ type desired struct {
 	content
 	schema   *schema
 	skeleton *skeleton
+	// devices are those of the flowtable. An index is 0 if it was read from the kernel.
+	devices []cluster.Device
 	// from is the plan that was rendered; nil if the content was read from the kernel.
 	from *plan.Plan
 }
@@ -27,11 +29,12 @@ type desired struct {
 // nothing is the content of an empty table.
 func nothing(s *schema) *desired { return &desired{schema: s} }
 
-// render is the function of that name; if more would count than may, in a schema that counts less.
+// render is the function of that name, in another schema if more would count than may, or if a frontend is the first with a fast path.
 func (o Options) render(p *plan.Plan, last *desired) *desired {
-	want := render(p, o, last)
-	if level := o.Counters.Allow(want.services, want.endpoints); level > last.schema.counting {
-		return render(p, o, nothing(newSchema(last.schema.family, level)))
+	want, schema := render(p, o, last), last.schema
+	level := max(schema.counting, o.Counters.Allow(want.services, want.endpoints))
+	if fast := schema.fast || want.fast > 0; level != schema.counting || fast != schema.fast {
+		return render(p, o, nothing(newSchema(schema.family, level, fast)))
 	}
 	return want
 }
@@ -63,6 +66,9 @@ func render(p *plan.Plan, opts Options, last *desired) *desired {
 		}
 	}
 	want := &desired{content: edit.content(), schema: last.schema, skeleton: last.skeleton, from: p}
+	if want.schema.fast {
+		want.devices = p.Node.Devices
+	}
 	want.addrs[clusterIPs], want.addrs[hairpins] = p.ClusterIPs, p.Hairpins
 	if want.skeleton == nil || p.Node != last.from.Node {
 		want.skeleton = newWriter(want.schema, p.Node, opts).skeleton()
@@ -86,7 +92,7 @@ func renderNodeAddrs(node *plan.Node) cluster.Map[netip.Addr, int] {
 // renderRoute renders the elements of one frontend.
 func renderRoute(r *plan.Route) *entry {
 	e := &entry{slots: r.Pool.Slots()}
-	e.comment, e.onLocalhost = nft.CutComment(r.Name), r.RejectOnLocalhost
+	e.comment, e.onLocalhost, e.fast = nft.CutComment(r.Name), r.RejectOnLocalhost, r.FastPath
 	e.unserved, e.dropped = r.Verdict == plan.Reject || r.Verdict == plan.Drop, r.Verdict == plan.Drop
 	t := target{nodePort: r.Frontend.IsNodePort(), n: uint32(len(e.slots)), by: r.Pool.By()}
 	switch {

@@ -37,6 +37,8 @@ const (
 	setOnLocalhost   = "localhost-nodeports"
 	setLimited       = "limited"
 	setLimitedPorts  = "limited-nodeports"
+	setFast          = "fast-path-services"
+	setFastPorts     = "fast-path-nodeports"
 )
 
 // uncounted ends the names of sets whose elements do not count, but would at another level.
@@ -90,13 +92,15 @@ type schema struct {
 	// counting is what elements count. A set whose elements do not count although they might has another name, because
 	// the declaration of a set cannot be changed while it is in use.
 	counting backend.Counting
-	sets     []*set
-	phases   [phases]phaseSets
+	// fast adds a fast path, and what leads to it.
+	fast   bool
+	sets   []*set
+	phases [phases]phaseSets
 }
 
 // newSchema returns the schema of a family. Sets that change most come first, because the kernel finds a set by walking
 // a list.
-func newSchema(family cluster.Family, counting backend.Counting) *schema {
+func newSchema(family cluster.Family, counting backend.Counting, fast bool) *schema {
 	d := dialectOf(family)
 	frontend, endpoint := d.frontendColumns(), d.endpointColumns()
 	nodePort := frontend[1:]
@@ -111,7 +115,7 @@ func newSchema(family cluster.Family, counting backend.Counting) *schema {
 	dropped := flagCells(func(t *terms) *bool { return &t.dropped }, true)
 	limited := flagCells(func(t *terms) *bool { return &t.limited }, true)
 	onLocalhost := flagCells(func(t *terms) *bool { return &t.onLocalhost }, false)
-	s := &schema{dialect: d, counting: counting, sets: []*set{
+	s := &schema{dialect: d, counting: counting, fast: fast, sets: []*set{
 		{name: mapEndpoints, key: withSlot(frontend), value: endpoint, counts: true, phase: phaseSlots, cells: slots},
 		{name: mapServices, key: frontend, verdict: true, counts: true, phase: phaseVerdicts, cells: goes},
 		{name: mapNodePortEnds, key: withSlot(nodePort), value: endpoint, counts: true, phase: phaseSlots, cells: slots, nodePort: true},
@@ -140,6 +144,11 @@ func newSchema(family cluster.Family, counting backend.Counting) *schema {
 		{name: setNodeAddrs, key: frontend[:1], byType: true, phase: phaseMembers, members: addrMembers{d.family, nodeAddrs}},
 		{name: setOnLocalhost, key: nodePort, phase: phaseVerdicts, cells: onLocalhost, nodePort: true},
 	}}
+	if fast {
+		cells := flagCells(func(t *terms) *bool { return &t.fast }, true)
+		s.sets = append(s.sets, &set{name: setFast, key: frontend, byType: true, phase: phaseVerdicts, cells: cells},
+			&set{name: setFastPorts, key: nodePort, byType: true, phase: phaseVerdicts, cells: cells, nodePort: true})
+	}
 	for _, set := range s.sets {
 		set.dialect = d
 		if set.counts && counting > set.needs() {

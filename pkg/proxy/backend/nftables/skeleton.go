@@ -37,7 +37,11 @@ const (
 	chainLocalhost  = "rejected-on-localhost"
 	chainLoopback   = "received-for-loopback"
 	chainLimited    = "limited"
+	chainFastPath   = "fast-path"
 )
+
+// flowtable is the name of the flowtable: the kernel forwards the packets of its connections where they arrive, before any chain.
+const flowtable = "fast-path"
 
 // counterFull counts connections whose clients are not remembered because their affinity map is full.
 const counterFull = "affinity-full"
@@ -123,6 +127,10 @@ func (w *writer) baseChains() []chain {
 	mark, unserved := fmt.Sprintf("0x%x", w.mark), w.frontend()+" @"+w.ref(setUnserved)+" goto "+chainUnserved
 	guard, _ := w.loopback()
 	// Only a forged packet comes from a cluster IP. If the network routes cluster IPs to nodes, the answer would come back.
+	var fast []string // docs/decisions/0037
+	if w.fast {
+		fast = []string{fmt.Sprintf("ct status dnat ct state established ct packets > %d jump %s", plan.FastPathAfter, chainFastPath)}
+	}
 	prerouting := append([]string{w.ip + " saddr @" + setClusterIPs + " drop"}, dnat...)
 	onLocalhost := w.ip + " daddr " + w.localhost + " meta l4proto . th dport @" + setOnLocalhost + " goto " + chainLocalhost
 	return []chain{
@@ -139,7 +147,7 @@ func (w *writer) baseChains() []chain {
 			append(guard, filtered(true, "ct status dnat "+w.watched()+" jump "+chainSticky, unserved,
 				w.onNode()+" @"+w.ref(setUnservedPorts)+" goto "+chainUnservedNP, onLocalhost)...)},
 		{"filter-forward", knftables.FilterType, knftables.ForwardHook, knftables.FilterPriority,
-			filtered(true, "ct status dnat goto "+chainTranslated, unserved, "jump "+chainClusterIPs)},
+			append(fast, filtered(true, "ct status dnat goto "+chainTranslated, unserved, "jump "+chainClusterIPs)...)},
 		{"filter-output", knftables.FilterType, knftables.OutputHook, knftables.FilterPriority,
 			filtered(false, "ct status dnat goto "+chainTranslated, unserved, "jump "+chainClusterIPs)},
 	}
@@ -177,7 +185,10 @@ func (w *writer) loopback() (leads []string, chains []chain) {
 
 // sharedChains returns the chains that do not depend on a number of slots.
 func (w *writer) sharedChains() []chain {
-	_, guards := w.loopback()
+	_, more := w.loopback()
+	if w.fast {
+		more = append(more, chain{name: chainFastPath, rules: w.fastPath()})
+	}
 	frontend := w.frontend()
 	return append([]chain{
 		{name: chainServices, rules: []string{
@@ -198,7 +209,7 @@ func (w *writer) sharedChains() []chain {
 		}},
 		{name: chainClusterIPs, rules: w.undefinedPorts()},
 		{name: chainLocalhost, rules: w.rejectOnLocalhost()},
-	}, guards...)
+	}, more...)
 }
 
 // ranges checks the source ranges of a frontend that has some. Sized chains lead to it, so it is written before them, too.
@@ -255,6 +266,16 @@ func (w *writer) sticky() []string {
 		return []string{
 			addr + " . meta l4proto . ct original proto-dst vmap @" + mapSticky,
 			addr + " @" + setNodeAddrs + " meta l4proto . ct original proto-dst vmap @" + mapStickyPorts,
+		}
+	})
+}
+
+// fastPath adds a connection to the flowtable if its frontend has a fast path.
+func (w *writer) fastPath() []string {
+	return w.original(func(addr string) []string {
+		return []string{
+			addr + " . meta l4proto . ct original proto-dst @" + setFast + " flow add @" + flowtable,
+			addr + " @" + setNodeAddrs + " meta l4proto . ct original proto-dst @" + setFastPorts + " flow add @" + flowtable,
 		}
 	})
 }

@@ -44,12 +44,12 @@ type stray struct {
 
 // leftovers are chains and sets of an earlier version, or of another program.
 type leftovers struct {
-	chains, sets, maps []string
+	chains, sets, maps, flowtables []string
 }
 
-func (l leftovers) none() bool { return len(l.chains)+len(l.sets)+len(l.maps) == 0 }
+func (l leftovers) none() bool { return len(l.chains)+len(l.sets)+len(l.maps)+len(l.flowtables) == 0 }
 
-// objects returns them in an order in which they can be deleted when all are empty.
+// objects returns those that can be emptied, in an order in which they can be deleted when all are empty.
 func (l leftovers) objects() (all []knftables.Object) {
 	for _, name := range l.maps {
 		all = append(all, &knftables.Map{Name: name})
@@ -103,7 +103,7 @@ func newFamily(opts Options, table nft.Table) *family {
 	if table.Family() == dialectOf(cluster.IPv6).nftFamily {
 		of = cluster.IPv6
 	}
-	f := &family{opts: opts, schema: newSchema(of, counting), table: table, batch: table.NewBatch()}
+	f := &family{opts: opts, schema: newSchema(of, counting, false), table: table, batch: table.NewBatch()}
 	f.counts.Store(int32(counting))
 	return f
 }

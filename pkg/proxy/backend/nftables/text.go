@@ -3,6 +3,7 @@ package nftables
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -11,7 +12,7 @@ import (
 
 // Render implements [backend.Renderer], in the format of `nft list` and `nft -f`.
 func (m Mode) Render(p *plan.Plan, family cluster.Family) string {
-	want := m.Options.render(p, nothing(newSchema(family, m.Options.Counters.Counting)))
+	want := m.Options.render(p, nothing(newSchema(family, m.Options.Counters.Counting, false)))
 	schema := want.schema
 	t := &text{}
 	t.line(0, "table %s %s {", schema.nftFamily, TableName)
@@ -19,6 +20,13 @@ func (m Mode) Render(p *plan.Plan, family cluster.Family) string {
 		t.block("counter "+localhostCounter(protocol), nil)
 	}
 	t.block("counter "+counterFull, nil)
+	if schema.fast {
+		var names []string
+		for _, device := range want.devices {
+			names = append(names, strconv.Quote(device.Name))
+		}
+		t.block("flowtable "+flowtable, []string{"hook ingress priority filter", "devices = { " + strings.Join(names, ", ") + " }", "counter"})
+	}
 	elements := map[*set][]string{}
 	for s, e := range schema.elements(&want.content) {
 		elements[s] = append(elements[s], "\t"+s.text(&e)+",")

@@ -1,5 +1,11 @@
-// Package events publishes Events of the API (events.k8s.io/v1), which kubectl describe shows.
-package events
+// Package announce writes what the API server gets from a proxy: Events (events.k8s.io/v1), which kubectl describe shows, and the removal
+// of the startup taint.
+//
+//	events.go    the Recorder: from an event of the proxy to an object of the API
+//	queue.go     Events that are not published yet; limit.go and series.go keep them few
+//	failures.go  what is logged if they cannot be published
+//	taint.go     the TaintRemover
+package announce
 
 import (
 	"cmp"
@@ -48,8 +54,8 @@ const backlog = 1000
 // resource is what Events are for the API server.
 var resource = eventsv1.SchemeGroupVersion.WithResource("events")
 
-// New returns a Recorder. Events are published while Run runs.
-func New(config *rest.Config) (*Recorder, error) {
+// NewRecorder returns a Recorder. Events are published while Run runs.
+func NewRecorder(config *rest.Config) (*Recorder, error) {
 	kinds := apiclient.Kinds{Version: eventsv1.SchemeGroupVersion, Objects: []runtime.Object{&eventsv1.Event{}}}
 	unlimited := rest.CopyConfig(config)
 	unlimited.QPS = -1 // a wait for the limit must not count as a failed request

@@ -1,4 +1,4 @@
-package apiclient
+package fleet
 
 import (
 	"context"
@@ -19,12 +19,14 @@ import (
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/client-go/transport/spdy"
 	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 )
 
-// Pod is an HTTP transport that reaches the ports of one pod through the API server and the kubelet, as "kubectl port-forward" does: the
+// podTransport is an HTTP transport that reaches the ports of one pod through the API server and the kubelet, as "kubectl port-forward" does: the
 // pod sees a client on its own loopback address. The host of a URL is ignored, and only its port counts. It needs the rights create and
 // get of pods/portforward, and connects to the API server with the first request.
-type Pod struct {
+type podTransport struct {
 	*http.Transport
 	config *rest.Config
 	url    *url.URL
@@ -34,19 +36,18 @@ type Pod struct {
 	next int
 }
 
-// ToPod returns the transport of a pod. Close it after use.
-func ToPod(config *rest.Config, namespace, name string) (*Pod, error) {
-	clients, err := New(config, Kinds{Version: corev1.SchemeGroupVersion})
-	if err != nil {
-		return nil, err
-	}
-	pod := &Pod{config: config, url: clients[corev1.SchemeGroupVersion].Post().Namespace(namespace).Resource("pods").Name(name).SubResource("portforward").URL()}
-	pod.Transport = &http.Transport{DialContext: pod.dial, DisableCompression: true}
-	return pod, nil
+// forwardTo returns the transport of a pod, for the API server of the clients, which connect as config says. Close it after use.
+func forwardTo(config *rest.Config, clients apiclient.Clients, namespace, name string) *podTransport {
+	pod := &podTransport{config: config, url: clients[corev1.SchemeGroupVersion].Post().Namespace(namespace).Resource("pods").Name(name).SubResource("portforward").URL()}
+	pod.Transport = &http.Transport{DialContext: pod.dial, DisableCompression: true, MaxResponseHeaderBytes: maxHeader}
+	return pod
 }
 
+// maxHeader is how long the header of an answer may be: a pod may send one without end.
+const maxHeader = 64 << 10
+
 // Close ends all connections.
-func (p *Pod) Close() {
+func (p *podTransport) Close() {
 	p.CloseIdleConnections()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -57,7 +58,7 @@ func (p *Pod) Close() {
 }
 
 // upgraded returns the connection that holds all others. It is opened once; if it breaks, the next call opens another one.
-func (p *Pod) upgraded(ctx context.Context) (httpstream.Connection, int, error) {
+func (p *podTransport) upgraded(ctx context.Context) (httpstream.Connection, int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.all != nil {
@@ -80,17 +81,12 @@ func (p *Pod) upgraded(ctx context.Context) (httpstream.Connection, int, error) 
 
 // open asks the API server for a connection: by WebSocket, or by SPDY if it refuses, as kubectl does. The library's dialers have no
 // context; what one that was given up returns later is closed.
-func (p *Pod) open(ctx context.Context) (httpstream.Connection, error) {
+func (p *podTransport) open(ctx context.Context) (httpstream.Connection, error) {
 	overWebSocket, err := portforward.NewSPDYOverWebsocketDialerForStreaming(p.url, p.config)
 	if err != nil {
 		return nil, err
 	}
-	transport, upgrader, err := spdy.RoundTripperFor(p.config)
-	if err != nil {
-		return nil, err
-	}
-	dialer := portforward.NewFallbackDialerForStreaming(overWebSocket, spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, p.url),
-		func(err error) bool { return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err) })
+	dialer := portforward.NewFallbackDialerForStreaming(overWebSocket, lazily(p.overSPDY), func(err error) bool { return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err) })
 	type result struct {
 		connection httpstream.Connection
 		err        error
@@ -113,8 +109,29 @@ func (p *Pod) open(ctx context.Context) (httpstream.Connection, error) {
 	}
 }
 
+// overSPDY returns the dialer for API servers that refuse WebSockets.
+func (p *podTransport) overSPDY() (httpstream.Dialer, error) {
+	transport, upgrader, err := spdy.RoundTripperFor(p.config)
+	if err != nil {
+		return nil, err
+	}
+	return spdy.NewDialerForStreaming(upgrader, &http.Client{Transport: transport}, http.MethodPost, p.url), nil
+}
+
+// lazily makes a dialer when it is used: each one reads the certificates.
+type lazily func() (httpstream.Dialer, error)
+
+// Dial is part of [httpstream.Dialer].
+func (make lazily) Dial(protocols ...string) (httpstream.Connection, string, error) {
+	dialer, err := make()
+	if err != nil {
+		return nil, "", err
+	}
+	return dialer.Dial(protocols...)
+}
+
 // dial opens a connection to the port of an address.
-func (p *Pod) dial(ctx context.Context, _, address string) (net.Conn, error) {
+func (p *podTransport) dial(ctx context.Context, _, address string) (net.Conn, error) {
 	_, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err

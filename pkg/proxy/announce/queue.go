@@ -1,4 +1,4 @@
-package events
+package announce
 
 import (
 	"context"

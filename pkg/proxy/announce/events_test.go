@@ -1,4 +1,4 @@
-package events
+package announce
 
 import (
 	"context"
@@ -107,7 +107,7 @@ func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
 // newRecorder returns a Recorder that sends its requests to the server, at most so many a second.
 func newRecorder(t *testing.T, s *server, qps float32) *Recorder {
 	t.Helper()
-	recorder, err := New(&rest.Config{Host: "http://server", Transport: direct{s}, QPS: qps, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
+	recorder, err := NewRecorder(&rest.Config{Host: "http://server", Transport: direct{s}, QPS: qps, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -415,7 +415,7 @@ func TestLog(t *testing.T) {
 
 // TestBacklogIsBounded checks that Event does not block and that the number of pending events is bounded.
 func TestBacklogIsBounded(t *testing.T) {
-	recorder, err := New(&rest.Config{Host: "http://server"})
+	recorder, err := NewRecorder(&rest.Config{Host: "http://server"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -450,7 +450,7 @@ func TestBacklogIsBounded(t *testing.T) {
 // TestRateIsLimited lets a Service change all the time: it gets 25 Events, and then one every 5 minutes. Others are not affected.
 func TestRateIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		recorder, err := New(&rest.Config{Host: "http://server"})
+		recorder, err := NewRecorder(&rest.Config{Host: "http://server"})
 		if err != nil {
 			t.Fatal(err)
 		}

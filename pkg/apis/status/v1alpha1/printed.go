@@ -63,3 +63,34 @@ type TracedStep struct {
 	// Comment is the rule's.
 	Comment string `json:"comment,omitempty"`
 }
+
+// Trial is the result of connections that were sent from this node to the destination of an Explanation.
+type Trial struct {
+	// Succeeds is whether they did what was explained, and no endpoint had to be asked itself.
+	Succeeds bool `json:"succeeds"`
+	// Connected, Refused and TimedOut are the numbers of connections by their results.
+	Connected int `json:"connected"`
+	Refused   int `json:"refused"`
+	TimedOut  int `json:"timedOut"`
+	// Denied and Failed are the numbers of those that rules of this node refused at once, and that could not be sent.
+	Denied int `json:"denied"`
+	Failed int `json:"failed"`
+	// Error is why the first one could not be sent.
+	Error string `json:"error,omitempty"`
+	// Endpoints are those with a result.
+	Endpoints []TriedEndpoint `json:"endpoints,omitempty"`
+	// Conclusion is what the results mean.
+	Conclusion string `json:"conclusion"`
+}
+
+// TriedEndpoint is the result of one endpoint in a Trial.
+type TriedEndpoint struct {
+	// Address is IP:port.
+	Address string `json:"address"`
+	// Connections is the number of connections that the kernel's rules sent to it meanwhile, also of other clients. Absent if they are
+	// not counted.
+	Connections *uint64 `json:"connections,omitempty"`
+	// Result is that of a connection to the endpoint itself, without the Service: answered, refused, no answer, denied at send, or an
+	// error. Absent unless TCP connections to the Service failed; at most 100 endpoints are asked.
+	Result string `json:"result,omitempty"`
+}

@@ -1,6 +1,4 @@
-// Package taint removes a taint from the proxy's Node once the Node's Services are served, so that pods that need Services start only
-// then (kubernetes#75890). The kubelet sets it when it registers the Node (registerWithTaints).
-package taint
+package announce
 
 import (
 	"context"
@@ -64,9 +62,10 @@ func (t *Taint) String() string {
 // Type is the name of the value in help.
 func (*Taint) Type() string { return "taint" }
 
-// Remover is an Observer that removes the taint after the first sync that succeeds in all families, and again if the Node was deleted and
-// is registered anew.
-type Remover struct {
+// TaintRemover is an Observer that removes a taint from the proxy's Node after the first sync that succeeds in all families, so that pods
+// that need Services start only then (kubernetes#75890), and again if the Node was deleted and is registered anew. The kubelet sets the taint
+// when it registers the Node (registerWithTaints).
+type TaintRemover struct {
 	proxy.Ignore
 	clients  apiclient.Clients
 	node     string
@@ -81,20 +80,20 @@ type Remover struct {
 // nodes is the resource that is changed.
 var nodes = corev1.SchemeGroupVersion.WithResource("nodes")
 
-// New returns a Remover of a taint from a Node.
-func New(config *rest.Config, node string, taint Taint, recorder proxy.Recorder) (*Remover, error) {
+// NewTaintRemover returns a TaintRemover of a Node.
+func NewTaintRemover(config *rest.Config, node string, taint Taint, recorder proxy.Recorder) (*TaintRemover, error) {
 	clients, err := apiclient.New(config, apiclient.Kinds{Version: corev1.SchemeGroupVersion, Objects: []runtime.Object{&corev1.NodeList{}}})
 	if err != nil {
 		return nil, fmt.Errorf("creating the client for the startup taint: %w", err)
 	}
-	return &Remover{clients: clients, node: node, taint: taint, recorder: recorder, serves: make(chan struct{}, 1)}, nil
+	return &TaintRemover{clients: clients, node: node, taint: taint, recorder: recorder, serves: make(chan struct{}, 1)}, nil
 }
 
 // Synced implements [proxy.Observer].
-func (r *Remover) Synced(s *proxy.Sync) { r.synced(s.After.Node, s.Err()) }
+func (r *TaintRemover) Synced(s *proxy.Sync) { r.synced(s.After.Node, s.Err()) }
 
 // synced notes a sync of a Node, and why it failed in a family.
-func (r *Remover) synced(node *cluster.Node, err error) {
+func (r *TaintRemover) synced(node *cluster.Node, err error) {
 	r.asked = r.asked && node.Exists && node.UID == r.uid
 	if r.asked || !node.Exists || err != nil {
 		return
@@ -107,15 +106,13 @@ func (r *Remover) synced(node *cluster.Node, err error) {
 }
 
 const (
-	// patience is how long a request may take.
-	patience = 30 * time.Second
 	// firstPause is the time until a failed removal is tried again, which doubles up to lastPause.
 	firstPause = time.Second
 	lastPause  = time.Minute
 )
 
 // Run implements [proxy.Observer].
-func (r *Remover) Run(ctx context.Context) error {
+func (r *TaintRemover) Run(ctx context.Context) error {
 	for {
 		select {
 		case <-r.serves:
@@ -127,7 +124,7 @@ func (r *Remover) Run(ctx context.Context) error {
 }
 
 // retry removes the taint, and tries again until that succeeds or ctx ends.
-func (r *Remover) retry(ctx context.Context) {
+func (r *TaintRemover) retry(ctx context.Context) {
 	logger := klog.FromContext(ctx).WithValues("node", r.node, "taint", r.taint.String())
 	failing := logonce.Condition{Again: logonce.Reminder}
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
@@ -149,7 +146,7 @@ func (r *Remover) retry(ctx context.Context) {
 	}
 }
 
-func (r *Remover) event(warning bool, reason, message string) {
+func (r *TaintRemover) event(warning bool, reason, message string) {
 	r.recorder.Event(proxy.Event{Kind: "Node", Name: r.node, Warning: warning, Reason: reason, Action: "RemoveTaint", Message: message})
 }
 
@@ -157,7 +154,7 @@ func (r *Remover) event(warning bool, reason, message string) {
 var errChanged = errors.New("the Node's taints changed meanwhile")
 
 // remove removes the taint if the Node has it.
-func (r *Remover) remove(ctx context.Context, logger klog.Logger) error {
+func (r *TaintRemover) remove(ctx context.Context, logger klog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var list corev1.NodeList
@@ -187,7 +184,7 @@ func (r *Remover) remove(ctx context.Context, logger klog.Logger) error {
 }
 
 // patch returns a JSON patch (RFC 6902) that removes the taint, and only if the list still has it at this place; nil if it has none.
-func (r *Remover) patch(taints []corev1.Taint, logger klog.Logger) []byte {
+func (r *TaintRemover) patch(taints []corev1.Taint, logger klog.Logger) []byte {
 	for i, taint := range taints {
 		if taint.Key != r.taint.Key || string(taint.Effect) != r.taint.Effect {
 			continue

@@ -1,4 +1,4 @@
-package taint
+package announce
 
 import (
 	"context"
@@ -25,20 +25,20 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// server is an API server with one Node. It is a transport, so that a test in a bubble of synctest has no connection.
-type server struct {
+// nodeServer is an API nodeServer with one Node. It is a transport, so that a test in a bubble of synctest has no connection.
+type nodeServer struct {
 	mu     sync.Mutex
 	taints []corev1.Taint
 	// gone: there is no Node. refusals are how many patches are forbidden.
 	gone     bool
 	refusals int
 	// race is called before a patch is applied.
-	race  func(s *server)
+	race  func(s *nodeServer)
 	lists int
 	patch int
 }
 
-func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
+func (s *nodeServer) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,8 +78,8 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.Result(), nil
 }
 
-// apply applies a patch as the API server does.
-func (s *server) apply(body io.Reader) error {
+// apply applies a patch as the API nodeServer does.
+func (s *nodeServer) apply(body io.Reader) error {
 	text, _ := io.ReadAll(body)
 	before, _ := json.Marshal(corev1.Node{Spec: corev1.NodeSpec{Taints: s.taints}})
 	patch, err := jsonpatch.DecodePatch(text)
@@ -96,7 +96,7 @@ func (s *server) apply(body io.Reader) error {
 	return err
 }
 
-func (s *server) left() string {
+func (s *nodeServer) left() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var all []string
@@ -119,10 +119,10 @@ func (r *recorder) Event(e proxy.Event) {
 }
 
 // start runs a Remover of startup=yes:NoSchedule until the end of the test.
-func start(t *testing.T, s *server) (*Remover, *recorder) {
+func start(t *testing.T, s *nodeServer) (*TaintRemover, *recorder) {
 	t.Helper()
 	events := &recorder{}
-	r, err := New(&rest.Config{Host: "http://api", Transport: s, QPS: -1}, "n1", Taint{"startup", "yes", "NoSchedule"}, events)
+	r, err := NewTaintRemover(&rest.Config{Host: "http://api", Transport: s, QPS: -1}, "n1", Taint{"startup", "yes", "NoSchedule"}, events)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,24 +138,25 @@ var (
 	others  = []corev1.Taint{{Key: "startup", Value: "yes", Effect: "NoExecute", TimeAdded: new(metav1.Now().Rfc3339Copy())}, {Key: "gpu", Effect: "NoSchedule"}}
 )
 
-// node is a Node that exists, none one that does not.
-var node, none = &cluster.Node{Exists: true, UID: "1"}, &cluster.Node{}
+// existing is a Node that exists, none one that does not.
+func existing() *cluster.Node { return &cluster.Node{Exists: true, UID: "1"} }
+func none() *cluster.Node     { return &cluster.Node{} }
 
 const kept = "startup=yes:NoExecute gpu:NoSchedule"
 
 // TestRemoves removes the taint after the first sync that serves the Node in all families, and nothing else.
 func TestRemoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{taints: slices.Insert(slices.Clone(others), 1, startup)}
+		s := &nodeServer{taints: slices.Insert(slices.Clone(others), 1, startup)}
 		r, events := start(t, s)
-		r.synced(none, nil) // the Node is not registered yet
-		r.synced(node, fmt.Errorf("busy"))
+		r.synced(none(), nil) // the Node is not registered yet
+		r.synced(existing(), fmt.Errorf("busy"))
 		synctest.Wait()
 		if s.lists != 0 {
 			t.Errorf("the Node was read %d times before it was served", s.lists)
 		}
 		for range 3 {
-			r.synced(node, nil)
+			r.synced(existing(), nil)
 			synctest.Wait()
 		}
 		if s.left() != kept || s.lists != 1 || s.patch != 1 || fmt.Sprint(events.reasons) != "[StartupTaintRemoved]" {
@@ -163,8 +164,8 @@ func TestRemoves(t *testing.T) {
 		}
 		// The Node is deleted and registered again.
 		s.taints = []corev1.Taint{startup}
-		r.synced(none, nil)
-		r.synced(node, nil)
+		r.synced(none(), nil)
+		r.synced(existing(), nil)
 		synctest.Wait()
 		if s.left() != "" || s.patch != 2 {
 			t.Errorf("left are %s", s.left())
@@ -181,7 +182,7 @@ func TestRemoves(t *testing.T) {
 
 // TestLeavesOthers has Nodes without the taint: one request, and no change.
 func TestLeavesOthers(t *testing.T) {
-	for name, s := range map[string]*server{
+	for name, s := range map[string]*nodeServer{
 		"no taints":     {},
 		"other taints":  {taints: others},
 		"another value": {taints: []corev1.Taint{{Key: "startup", Value: "no", Effect: "NoSchedule"}}},
@@ -190,7 +191,7 @@ func TestLeavesOthers(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			before := s.left()
 			r, events := start(t, s)
-			r.synced(node, nil)
+			r.synced(existing(), nil)
 			time.Sleep(time.Hour)
 			synctest.Wait()
 			if s.left() != before || s.lists != 1 || s.patch != 0 || len(events.reasons) > 0 {
@@ -200,12 +201,12 @@ func TestLeavesOthers(t *testing.T) {
 	}
 }
 
-// TestRetries lets the list of taints change between the reading and the patch, and then lacks the right for a while.
-func TestRetries(t *testing.T) {
+// TestTaintRetries lets the list of taints change between the reading and the patch, and then lacks the right for a while.
+func TestTaintRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{taints: append(slices.Clone(others), startup), race: func(s *server) { s.taints = append([]corev1.Taint{startup}, others...) }}
+		s := &nodeServer{taints: append(slices.Clone(others), startup), race: func(s *nodeServer) { s.taints = append([]corev1.Taint{startup}, others...) }}
 		r, events := start(t, s)
-		r.synced(node, nil)
+		r.synced(existing(), nil)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if s.left() != kept || s.patch != 2 || fmt.Sprint(events.reasons) != "[StartupTaintRemoved]" {
@@ -213,9 +214,9 @@ func TestRetries(t *testing.T) {
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{taints: []corev1.Taint{startup}, refusals: 10}
+		s := &nodeServer{taints: []corev1.Taint{startup}, refusals: 10}
 		r, events := start(t, s)
-		r.synced(node, nil)
+		r.synced(existing(), nil)
 		time.Sleep(time.Hour)
 		synctest.Wait()
 		if s.left() != "" || s.patch != 11 || fmt.Sprint(events.reasons) != "[FailedToRemoveStartupTaint StartupTaintRemoved]" {
