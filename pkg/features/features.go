@@ -44,6 +44,9 @@ const (
 
 	// ResetGoneEndpoints resets TCP connections to endpoints that no EndpointSlice lists any more, and deletes the entries of SCTP ones.
 	ResetGoneEndpoints featuregate.Feature = "ResetGoneEndpoints"
+
+	// ServiceLimits bounds the connections of Services: cluster.AnnotationConnectionLimits and connectionLimits.
+	ServiceLimits featuregate.Feature = "ServiceLimits"
 )
 
 // Gates holds the values of the gates that this program reads. Gates of component-base's packages are read there.
@@ -56,6 +59,7 @@ type Gates struct {
 	LoadBalancerAlgorithms              bool
 	ManagedFieldsOptOutClient           bool
 	ResetGoneEndpoints                  bool
+	ServiceLimits                       bool
 
 	// ComponentStatusz and ComponentFlagz serve /statusz and /flagz.
 	ComponentStatusz bool
@@ -141,6 +145,7 @@ func read(gate featuregate.FeatureGate) Gates {
 		LoadBalancerAlgorithms:              gate.Enabled(LoadBalancerAlgorithms),
 		ManagedFieldsOptOutClient:           gate.Enabled(ManagedFieldsOptOutClient),
 		ResetGoneEndpoints:                  gate.Enabled(ResetGoneEndpoints),
+		ServiceLimits:                       gate.Enabled(ServiceLimits),
 		ComponentStatusz:                    gate.Enabled(zpagesfeatures.ComponentStatusz),
 		ComponentFlagz:                      gate.Enabled(zpagesfeatures.ComponentFlagz),
 	}

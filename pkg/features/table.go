@@ -119,6 +119,15 @@ func table() []row {
 			end:     mayChange,
 			details: resetDetails,
 		},
+		{
+			name: ServiceLimits,
+			specs: featuregate.VersionedSpecs{
+				{Version: version.MajorMinor(1, 37), Default: false, PreRelease: featuregate.Alpha},
+			},
+			effect: "Bounds the connections of Services, new ones in a second and open ones, by the annotation kube-proxy/connection-limits " +
+				"and for namespaces by connectionLimits in the configuration file: docs/limits.md.",
+			end: mayChange,
+		},
 	}
 }
 

@@ -40,6 +40,7 @@ const (
 	StatusNotServed     Code = plan.ProblemStatusNotServed
 	TooLarge            Code = plan.ProblemTooLarge
 	Balancing           Code = plan.ProblemBalancing
+	Fence               Code = plan.ProblemFence
 	SourceRanges        Code = "SourceRangesOneFamily"
 	NodePortRange       Code = "NodePortOutsideRange"
 	HealthCheckShared   Code = "HealthCheckPortShared"

@@ -88,6 +88,7 @@ func facts(s *v1alpha1.Service) map[string]string {
 func shown(s *v1alpha1.Service) map[string]string {
 	all := facts(s)
 	all["balancing"] = cmp.Or(s.Balancing, "at random")
+	all["connection limits"] = cmp.Or(s.ConnectionLimits, "none")
 	all["UDP flows"] = "that leave an endpoint that terminates"
 	if s.PreservesUDPFlows {
 		all["UDP flows"] = "that stay with an endpoint that terminates"

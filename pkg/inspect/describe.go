@@ -67,6 +67,9 @@ func (p Printer) summary(s *v1alpha1.Service, rates *Rates) *table {
 	case s.Connections != nil:
 		add("Connections", fmt.Sprintf("%d; refused packets: %d", *s.Connections, *s.Refused))
 	}
+	if s.Limited != nil {
+		add("Dropped by limits", fmt.Sprintf("%d first packets of connections", *s.Limited))
+	}
 	if s.Changed != nil && s.Time != nil {
 		add("Last change", changeText(s.Changed, *s.Time))
 	}
@@ -109,6 +112,9 @@ func resultText(a *v1alpha1.Address) string {
 	text = cmp.Or(text, a.Verdict) + ": " + a.Reason
 	if a.Refused != nil && *a.Refused > 0 {
 		text += fmt.Sprintf(" (%d packets)", *a.Refused)
+	}
+	if a.Limited != nil && *a.Limited > 0 {
+		text += fmt.Sprintf(", %d packets dropped by limits", *a.Limited)
 	}
 	return text
 }

@@ -40,7 +40,7 @@ func (p Printer) services(out io.Writer, list *v1alpha1.ServiceList, rates *Rate
 	t := &table{width: p.Width}
 	head := []string{"NAME", "CLUSTER-IP", "PORTS", "READY", "STATUS"}
 	if p.Wide {
-		head = []string{"NAME", "CLUSTER-IP", "EXTERNAL-IP", "PORTS", "POLICY", "READY", "LOCAL", "CONNS", "REFUSED", "AFFINITY", "CHANGED", "STATUS"}
+		head = []string{"NAME", "CLUSTER-IP", "EXTERNAL-IP", "PORTS", "POLICY", "READY", "LOCAL", "CONNS", "REFUSED", "LIMITED", "AFFINITY", "CHANGED", "STATUS"}
 	}
 	if rates != nil {
 		head = slices.Insert(head, len(head)-1, "CONNS/S", "REFUSED/S")
@@ -76,7 +76,7 @@ func (p Printer) row(s *v1alpha1.Service, now time.Time, rates *Rates) []string 
 		}
 		row = []string{s.Name, p.few(s.ClusterIPs), p.few(slices.Concat(s.LoadBalancerIPs, s.ExternalIPs)), p.few(portTexts(s.Ports)),
 			s.InternalTrafficPolicy + "/" + s.ExternalTrafficPolicy, ready, strconv.Itoa(s.Endpoints.Local),
-			number(s.Connections), number(s.Refused), affinity, changed, statusText(s)}
+			number(s.Connections), number(s.Refused), number(s.Limited), affinity, changed, statusText(s)}
 	}
 	if rates != nil {
 		row = slices.Insert(row, len(row)-1, rate(rates.service(s)), rate(rates.refused(s)))

@@ -97,6 +97,7 @@ func (s *State) Summary(head Head, counts *backend.Connections) *v1alpha1.Servic
 		InternalTrafficPolicy: of.InternalPolicy.String(), ExternalTrafficPolicy: of.ExternalPolicy.String(),
 		SessionAffinitySeconds: int(of.Affinity.Seconds()),
 		Balancing:              balancing(planned),
+		ConnectionLimits:       connectionLimits(planned),
 		PreservesUDPFlows:      planned.KeepsTerminating,
 		FastPath:               slices.ContainsFunc(planned.Routes, func(r *plan.Route) bool { return r.FastPath }),
 		SourceRanges:           Texts(of.SourceRanges()),
@@ -118,9 +119,14 @@ func (s *State) Summary(head Head, counts *backend.Connections) *v1alpha1.Servic
 	}
 	if counts != nil {
 		out.Connections, out.Refused = new(uint64), new(uint64)
+		limited := uint64(0)
 		for route := range s.RoutesOf(of.Name) {
 			*out.Connections += counts.Frontends[route.Frontend]
 			*out.Refused += counts.Refused[route.Frontend]
+			if route.Fence != nil {
+				limited += counts.Limited[route.Frontend]
+				out.Limited = &limited
+			}
 		}
 	}
 	return out
@@ -134,6 +140,14 @@ func balancing(planned *plan.Service) string {
 				return pool.Picking()
 			}
 		}
+	}
+	return ""
+}
+
+// connectionLimits describes the bounds of a Service's connections; "" without any.
+func connectionLimits(planned *plan.Service) string {
+	if fence := planned.Fence(); fence != nil {
+		return fence.String()
 	}
 	return ""
 }
@@ -179,6 +193,9 @@ func (s *State) address(route *plan.Route, counts *backend.Connections) v1alpha1
 	if counts != nil {
 		connections, refused := counts.Frontends[route.Frontend], counts.Refused[route.Frontend]
 		out.Connections, out.Refused = &connections, &refused
+		if limited := counts.Limited[route.Frontend]; route.Fence != nil {
+			out.Limited = &limited
+		}
 	}
 	return out
 }

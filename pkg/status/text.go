@@ -110,6 +110,7 @@ func Facts(s *v1alpha1.Service) []Fact {
 	add("Traffic policy", true, "internal "+s.InternalTrafficPolicy, "external "+s.ExternalTrafficPolicy)
 	add("Session affinity", s.SessionAffinitySeconds > 0, fmt.Sprintf("ClientIP, for %s after the last connection", time.Duration(s.SessionAffinitySeconds)*time.Second))
 	add("Balancing", s.Balancing != "", s.Balancing)
+	add("Connection limits", s.ConnectionLimits != "", s.ConnectionLimits)
 	add("UDP flows", s.PreservesUDPFlows, "stay with an endpoint until it has terminated")
 	add("Fast path", s.FastPath, fmt.Sprintf("for forwarded connections, after %d packets", plan.FastPathAfter))
 	var names []string

@@ -319,6 +319,13 @@ func parseOptions(text string) (options *plan.Options, addresses []netip.Addr, e
 		case "balancing": // how many slots a table has; 0 if the backend has none
 			o.Balancing.On = true
 			o.Balancing.Slots, err = strconv.Atoi(value)
+		case "connectionLimits": // of the namespace default; none honours only annotations
+			o.Fences.On = true
+			if value != "none" {
+				var fence cluster.Fence
+				fence, err = cluster.ParseFence(value)
+				o.Fences.Namespaces = map[string]cluster.Fence{"default": fence}
+			}
 		case "serveExternalIPs":
 			o.ServeExternalIPs, err = strconv.ParseBool(value)
 		case "resetGoneEndpoints":

@@ -33,7 +33,7 @@ func NewRandom(seed uint64, many int) *Random {
 		node:     node(11, 0),
 		opts: &plan.Options{NodePorts: plan.NodePortAddresses{Primary: true},
 			LocalTraffic: plan.LocalTraffic{CIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}},
-			Balancing:    plan.Balancing{On: true, Slots: 4}},
+			Balancing:    plan.Balancing{On: true, Slots: 4}, Fences: plan.Fences{On: true}},
 	}
 }
 
@@ -90,6 +90,9 @@ func (r *Random) service(number int) *cluster.Service {
 		ExternalPolicy: cluster.Policy(r.IntN(2)),
 		Algorithm:      cluster.Algorithm(max(0, r.IntN(7)-3)), // often random
 		Affinity:       []time.Duration{0, 0, time.Second, 10 * time.Second, 3 * time.Hour}[r.IntN(5)],
+	}
+	if r.IntN(4) == 0 {
+		s.Fence = &cluster.AskedFence{Fence: cluster.Fence{PerSecond: uint32(1 + r.IntN(3)), Open: uint32(r.IntN(2)), ClientPerSecond: uint32(r.IntN(2)), ClientOpen: uint32(r.IntN(2))}}
 	}
 	for port := range uint16(r.IntN(2) * r.many / 2) { // more ports on one address than fit in a leaf of a tree
 		if number < 2 {

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
@@ -30,7 +31,11 @@ func PlanOptions(cfg *config.KubeProxyConfiguration, gates features.Gates) (*pla
 		KeepTerminatingUDPFlows: gates.KeepTerminatingUDPFlows,
 		ResetGoneEndpoints:      gates.ResetGoneEndpoints,
 		Balancing:               plan.Balancing{On: gates.LoadBalancerAlgorithms},
+		Fences:                  plan.Fences{On: gates.ServiceLimits, Namespaces: fences(cfg.ConnectionLimits)},
 		FastPath:                gates.FlowtableFastPath && cfg.HasFastPath(),
+	}
+	if len(cfg.ConnectionLimits) > 0 && !gates.ServiceLimits {
+		return nil, errors.New("connectionLimits: the feature gate ServiceLimits is off; set featureGates: {ServiceLimits: true}, or remove the field")
 	}
 	if cfg.PicksBySlots() {
 		options.Balancing.Slots = plan.TableSlots
@@ -44,6 +49,16 @@ func PlanOptions(cfg *config.KubeProxyConfiguration, gates features.Gates) (*pla
 	}
 	options.LocalTraffic, err = localTraffic(cfg)
 	return options, err
+}
+
+// fences are the bounds of connections by namespace.
+func fences(limits []config.ConnectionLimits) map[string]cluster.Fence {
+	all := map[string]cluster.Fence{}
+	for _, of := range limits {
+		all[of.Namespace] = cluster.Fence{PerSecond: uint32(of.PerSecond), Open: uint32(of.Open),
+			ClientPerSecond: uint32(of.ClientPerSecond), ClientOpen: uint32(of.ClientOpen)}
+	}
+	return all
 }
 
 // localTraffic is how traffic of local pods is detected, except by the pod CIDRs of the Node.

@@ -3,6 +3,7 @@ package app
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,6 +94,23 @@ func TestPlanSwitches(t *testing.T) {
 		if options.MasqueradeAll != on || options.ServeExternalIPs != on || options.KeepTerminatingUDPFlows != on {
 			t.Errorf("%v: %+v", on, options)
 		}
+	}
+}
+
+// TestConnectionLimits passes the bounds of namespaces to the plan, and refuses them without the feature gate.
+func TestConnectionLimits(t *testing.T) {
+	cfg := configOf(t)
+	cfg.ConnectionLimits = []config.ConnectionLimits{{Namespace: "a", PerSecond: 1, Open: 2, ClientPerSecond: 3, ClientOpen: 4}, {Namespace: "*"}}
+	options, err := PlanOptions(cfg, features.Gates{ServiceLimits: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := plan.Fences{On: true, Namespaces: map[string]cluster.Fence{"a": {PerSecond: 1, Open: 2, ClientPerSecond: 3, ClientOpen: 4}, plan.OtherNamespaces: {}}}
+	if diff := cmp.Diff(want, options.Fences); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := PlanOptions(cfg, features.Gates{}); err == nil || !strings.Contains(err.Error(), "featureGates: {ServiceLimits: true}") {
+		t.Errorf("without the gate: %v", err)
 	}
 }
 

@@ -67,6 +67,9 @@ type KubeProxyConfiguration struct {
 	// nodePortAddresses are the CIDRs of the node's addresses that accept NodePort traffic, or primary (the Node's primary
 	// IPs), localhost (127.0.0.0/8 and ::1/128), all. Empty means all in iptables mode and primary in nftables mode.
 	NodePortAddresses []string `json:"nodePortAddresses,omitempty"`
+	// connectionLimits bound the connections of each Service of a namespace on this node, in each IP family. Alpha: need the feature gate
+	// ServiceLimits.
+	ConnectionLimits []ConnectionLimits `json:"connectionLimits,omitempty"`
 
 	// linux holds settings for Linux.
 	Linux KubeProxyLinuxConfiguration `json:"linux"`
@@ -145,6 +148,21 @@ type DetectLocalConfiguration struct {
 	BridgeInterface string `json:"bridgeInterface"`
 	// interfaceNamePrefix is the prefix of the names of local pods' interfaces. Mode InterfaceNamePrefix needs it.
 	InterfaceNamePrefix string `json:"interfaceNamePrefix"`
+}
+
+// ConnectionLimits bounds the connections of each Service of a namespace. The annotation kube-proxy/connection-limits of a Service can
+// only lower them.
+type ConnectionLimits struct {
+	// namespace is the namespace; * means all that are not listed.
+	Namespace string `json:"namespace"`
+	// perSecond is the maximum of new connections of a Service in a second, up to 100000. 0 is no limit.
+	PerSecond int32 `json:"perSecond"`
+	// open is the maximum of open connections of a Service, up to 100000. 0 is no limit.
+	Open int32 `json:"open"`
+	// clientPerSecond is the maximum of new connections of a client to a Service in a second, up to 100000. 0 is no limit.
+	ClientPerSecond int32 `json:"clientPerSecond"`
+	// clientOpen is the maximum of open connections of a client to a Service, up to 100000. 0 is no limit.
+	ClientOpen int32 `json:"clientOpen"`
 }
 
 // KubeProxyLinuxConfiguration holds settings for Linux.

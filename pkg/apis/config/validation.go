@@ -28,6 +28,7 @@ func Validate(cfg *KubeProxyConfiguration, gate featuregate.FeatureGate) field.E
 	errs = append(errs, validatePeriods(cfg)...)
 	errs = append(errs, validateDetectLocal(cfg)...)
 	errs = append(errs, validateNodePortAddresses(cfg.NodePortAddresses, field.NewPath("nodePortAddresses"))...)
+	errs = append(errs, validateConnectionLimits(cfg.ConnectionLimits, field.NewPath("connectionLimits"))...)
 	errs = append(errs, validateLinux(&cfg.Linux, field.NewPath("linux"))...)
 	errs = append(errs, validateBackends(cfg)...)
 	return errs
@@ -151,6 +152,29 @@ func validateNodePortAddresses(entries []string, path *field.Path) field.ErrorLi
 		}
 		if _, _, err := netutils.ParseCIDRSloppy(entry); err != nil {
 			errs = append(errs, field.Invalid(path.Index(i), entry, "must be a CIDR or one of primary, localhost, all"))
+		}
+	}
+	return errs
+}
+
+// maxConnectionLimit is cluster.MaxConnectionLimit.
+const maxConnectionLimit = 100_000
+
+func validateConnectionLimits(all []ConnectionLimits, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	listed := map[string]bool{}
+	for i, limits := range all {
+		at := path.Index(i)
+		errs = append(errs, required(limits.Namespace, at.Child("namespace"), "a namespace, or * for all that are not listed")...)
+		if listed[limits.Namespace] {
+			errs = append(errs, field.Duplicate(at.Child("namespace"), limits.Namespace))
+		}
+		listed[limits.Namespace] = true
+		for name, value := range map[string]int32{"perSecond": limits.PerSecond, "open": limits.Open,
+			"clientPerSecond": limits.ClientPerSecond, "clientOpen": limits.ClientOpen} {
+			if value < 0 || value > maxConnectionLimit {
+				errs = append(errs, field.Invalid(at.Child(name), value, fmt.Sprintf("must be from 0 to %d", maxConnectionLimit)))
+			}
 		}
 	}
 	return errs

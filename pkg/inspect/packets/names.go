@@ -19,6 +19,8 @@ type name struct {
 	address       v1alpha1.Address
 	// sourceRanges are the CIDRs of the sources that are admitted; none admits all.
 	sourceRanges []string
+	// limits are the bounds of the Service's connections, in words; "" is none.
+	limits string
 	// fastPath means that later packets of a connection meet no rules.
 	fastPath bool
 }
@@ -72,7 +74,7 @@ func (n *Names) add(s *v1alpha1.Service) {
 			if a.Kind != "LoadBalancerIP" {
 				ranges = nil
 			}
-			n.frontends[frontend{port.Protocol, netip.AddrPortFrom(addr, a.Port)}] = name{service, port.Name, a, ranges, s.FastPath && port.Protocol != "SCTP"}
+			n.frontends[frontend{port.Protocol, netip.AddrPortFrom(addr, a.Port)}] = name{service, port.Name, a, ranges, s.ConnectionLimits, s.FastPath && port.Protocol != "SCTP"}
 		}
 		for _, e := range port.Endpoints {
 			n.locations[[2]string{service, e.Address}] = e.Location

@@ -40,6 +40,8 @@ func services() []v1alpha1.Service {
 			v1alpha1.Address{Address: "10.96.0.10", Kind: "ClusterIP", Port: 80}, v1alpha1.Address{Address: "0.0.0.0", Kind: "NodePort", Port: 30080})},
 		{Namespace: "default", Name: "ranged", SourceRanges: []string{"198.51.100.0/24"}, Ports: port("Balance", "1 ready endpoint", nil,
 			v1alpha1.Address{Address: "192.0.2.10", Kind: "LoadBalancerIP", Port: 80})},
+		{Namespace: "default", Name: "bounded", ConnectionLimits: "5 new a second", Ports: port("Balance", "1 ready endpoint", nil,
+			v1alpha1.Address{Address: "10.96.0.31", Kind: "ClusterIP", Port: 80})},
 		{Namespace: "default", Name: "long", FastPath: true, Ports: port("Balance", "1 ready endpoint", nil,
 			v1alpha1.Address{Address: "10.96.0.30", Kind: "ClusterIP", Port: 80})},
 		{Namespace: "default", Name: "gone", Ports: port("Reject", "no usable endpoint", nil, v1alpha1.Address{Address: "10.96.0.21", Kind: "ClusterIP", Port: 80})},
@@ -193,6 +195,8 @@ func ways() map[string]*way {
 		"wrong-port": from(1, protoTCP, pod, "10.96.0.10:81", "cbr0").ends(trace.AfterPrerouting).leaves("eth0").
 			chain("forward", "filter", rules, "filter-forward", "jump undefined-cluster-ports", "reject"),
 		"source-range": from(1, protoTCP, pod, "192.0.2.10:80", "cbr0").chain("prerouting", "nat", rules, "nat-prerouting", "jump services", "goto guarded-external-1", "jump source-ranges", "drop"),
+		"limited": from(1, protoTCP, pod, "10.96.0.31:80", "cbr0").chain("prerouting", "nat", rules, "nat-prerouting", "jump services",
+			"goto fenced-0123456789abcdef-internal-1", "jump fence-0123456789abcdef", "goto limited", "drop"),
 		"fast-path": from(1, protoTCP, pod, "10.96.0.30:80", "cbr0").chain("prerouting", "nat", rules, "nat-prerouting", "jump services", "goto pick-1", "accept").
 			translated("", there).ends(trace.AfterPrerouting).leaves("eth0").ends(trace.AfterPostrouting),
 		"queued":      toWeb(1).chain("forward", "filter", "inet suricata", "forward", "queue"),

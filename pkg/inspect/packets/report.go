@@ -88,6 +88,8 @@ func (p *packet) setVerdict(out *v1alpha1.PacketTrace, is name, named bool, why 
 			out.Reason += ": " + is.address.Reason
 		case is.excludes(p.events[0].Headers.Source.Addr()):
 			out.Reason += ": the source is in none of the Service's source ranges (" + strings.Join(is.sourceRanges, ", ") + ")"
+		case is.limits != "":
+			out.Reason += ": connections exceed the Service's limits on this node (" + is.limits + ")"
 		}
 	case "queue", "stolen":
 		out.Verdict, out.Reason = v1alpha1.PacketQueued, "handed over "+ruleText(last)+": a program, or another part of the kernel, decides about it"

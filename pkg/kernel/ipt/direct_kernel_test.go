@@ -34,6 +34,10 @@ var encodable = []string{
 	"NAT -p tcp -m statistic --mode nth --every 3 --packet 0 -j DNAT --to-destination 10.0.0.1:80",
 	"NAT -p udp -m statistic --mode random --probability 0.50000000000 -m recent --set --name KUBE-SEP-X --mask 255.255.255.255 --rsource -j DNAT --to-destination 10.0.0.1:80",
 	"NAT -p sctp -m recent --update --seconds 10800 --reap --name KUBE-SEP-X --mask 255.255.255.255 --rsource -j DNAT --to-destination 10.0.0.1:80",
+	"NAT -m hashlimit --hashlimit-above 1501/sec --hashlimit-burst 1500 --hashlimit-name KUBE-FW-X -j ACCEPT",
+	"NAT -m hashlimit --hashlimit-above 3/sec --hashlimit-burst 3 --hashlimit-mode srcip --hashlimit-name KUBE-FW-X-CLIENT --hashlimit-htable-max 20000 -j ACCEPT",
+	"NAT -m connlimit --connlimit-above 100 --connlimit-mask 0 --connlimit-saddr -j ACCEPT",
+	"NAT -m connlimit --connlimit-above 100 --connlimit-mask 32 --connlimit-saddr -j ACCEPT",
 	"NAT -s 10.0.0.2/32 -m comment --comment \"a/b:c\" -j KUBE-B",
 	"NAT ! -d 127.0.0.0/8 -m comment --comment \"node ports\" -m addrtype --dst-type LOCAL -j KUBE-B",
 	"NAT -d 127.0.0.0/8 ! -o lo -m comment --comment \"node ports\" -j RETURN",
@@ -59,7 +63,7 @@ var encodable = []string{
 
 // addresses6 replaces the addresses in encodable by those for IPv6.
 var addresses6 = strings.NewReplacer("10.96.0.0/16", "fd00:96::/64", "10.96.0.0/12", "fd00:96::/60", "10.96.0.21/32", "fd00:96::15/128", "10.96.0.22/32", "fd00:96::16/128",
-	"10.244.0.0/17", "fd00:244::/49", "10.0.0.2/32", "fd00::2/128")
+	"10.244.0.0/17", "fd00:244::/49", "10.0.0.2/32", "fd00::2/128", "--connlimit-mask 32", "--connlimit-mask 128")
 
 // expressionsOf dumps the expressions of a chain's rules.
 func expressionsOf(t *testing.T, family Family, table, chain string) (all [][]byte) {

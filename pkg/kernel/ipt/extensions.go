@@ -144,6 +144,75 @@ func (r Recent) encode(e *encoder, not bool) { // struct xt_recent_mtinfo_v1
 	e.matchWith("recent", 1, info)
 }
 
+// RateAbove matches the packets that exceed a number in a second, after as many at once: of all that meet the rules with this list, or of each
+// source address if Clients, the most addresses in the list, is not 0. The kernel drops packets of others when it is full. A list keeps
+// its numbers, so others need another name.
+type RateAbove struct {
+	List      string
+	PerSecond uint32
+	Clients   uint32
+}
+
+// rateScale is XT_HASHLIMIT_SCALE_v2: rates are kept as the time between two packets.
+const rateScale = 1_000_000
+
+func (r RateAbove) words() (extension, option, value string) {
+	value = fmt.Sprintf("%d/sec --hashlimit-burst %d ", rateScale/(rateScale/max(1, r.PerSecond)), r.PerSecond)
+	if r.Clients == 0 {
+		return "hashlimit", "--hashlimit-above", value + "--hashlimit-name " + r.List
+	}
+	return "hashlimit", "--hashlimit-above", fmt.Sprintf("%s--hashlimit-mode srcip --hashlimit-name %s --hashlimit-htable-max %d", value, r.List, r.Clients)
+}
+
+func (r RateAbove) encode(e *encoder, not bool) { // struct xt_hashlimit_mtinfo3: the name, and struct hashlimit_cfg3
+	const (
+		average, burst, mode, most, interval, expire, prefix, size = 256, 264, 272, 280, 284, 288, 296, 312
+		// Of linux/netfilter/xt_hashlimit.h.
+		bySource, above = 1 << 2, 1 << 4
+		maxList         = 254
+		second          = 1000
+	)
+	e.ok = e.ok && !not && r.PerSecond > 0 && r.PerSecond <= rateScale && len(r.List) <= maxList
+	info := e.newBlob(size)
+	copy(info[:maxList], r.List)
+	binary.NativeEndian.PutUint64(info[average:], uint64(rateScale/max(1, r.PerSecond)))
+	binary.NativeEndian.PutUint64(info[burst:], uint64(r.PerSecond))
+	info.put32(mode, above)
+	if r.Clients > 0 {
+		info.put32(mode, above|bySource)
+	}
+	info.put32(most, r.Clients)
+	info.put32(interval, second)
+	info.put32(expire, second)
+	whole := byte(32)
+	if e.family == IPv6 {
+		whole = 128
+	}
+	info[prefix], info[prefix+1] = whole, whole
+	e.matchWith("hashlimit", 3, info)
+}
+
+// OpenAbove matches connections while more than so many are open that have met the rule, from source addresses of which the first bits are
+// the same.
+type OpenAbove struct {
+	Open uint32
+	Bits int
+}
+
+func (o OpenAbove) words() (extension, option, value string) {
+	return "connlimit", "--connlimit-above", fmt.Sprintf("%d --connlimit-mask %d --connlimit-saddr", o.Open, o.Bits)
+}
+
+func (o OpenAbove) encode(e *encoder, not bool) { // struct xt_connlimit_info: a mask of addresses, the limit, and flags
+	e.ok = e.ok && !not && o.Bits%8 == 0
+	info := e.newBlob(32)
+	for i := range o.Bits / 8 {
+		info[i] = 0xff
+	}
+	info.put32(16, o.Open)
+	e.matchWith("connlimit", 1, info)
+}
+
 // Local matches packets whose source, or destination, is an address of this machine.
 type Local string
 

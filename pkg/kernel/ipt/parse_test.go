@@ -167,6 +167,24 @@ func (p *lineReader) extension(module string, protocol Protocol) Match {
 		r.Whole = p.addr(p.next())
 		p.expect("--rsource")
 		return r
+	case "hashlimit --hashlimit-above":
+		r := RateAbove{}
+		p.next() // which differs a little from the burst
+		p.expect("--hashlimit-burst")
+		r.PerSecond = uint32(p.number(p.next(), 10, 32))
+		bySource := p.skip("--hashlimit-mode", "srcip")
+		p.expect("--hashlimit-name")
+		if r.List = p.next(); bySource {
+			p.expect("--hashlimit-htable-max")
+			r.Clients = uint32(p.number(p.next(), 10, 32))
+		}
+		return r
+	case "connlimit --connlimit-above":
+		o := OpenAbove{Open: uint32(p.number(p.next(), 10, 32))}
+		p.expect("--connlimit-mask")
+		o.Bits = int(p.number(p.next(), 10, 8))
+		p.expect("--connlimit-saddr")
+		return o
 	case "addrtype --src-type", "addrtype --dst-type":
 		p.expect("LOCAL")
 		return Local(option)

@@ -102,13 +102,15 @@ type Connections struct {
 	Frontends map[plan.Frontend]uint64
 	// Refused counts the packets that were rejected or dropped because there is no endpoint.
 	Refused map[plan.Frontend]uint64
+	// Limited counts the first packets that were dropped because of plan.Route.Fence. Frontends includes them.
+	Limited map[plan.Frontend]uint64
 	// Endpoints counts the connections that were sent to an endpoint, apart for each place in the rules that counts them.
 	Endpoints map[EndpointCounter]uint64
 }
 
 // NewConnections returns empty Connections.
 func NewConnections() *Connections {
-	return &Connections{Frontends: map[plan.Frontend]uint64{}, Refused: map[plan.Frontend]uint64{}, Endpoints: map[EndpointCounter]uint64{}}
+	return &Connections{Frontends: map[plan.Frontend]uint64{}, Refused: map[plan.Frontend]uint64{}, Limited: map[plan.Frontend]uint64{}, Endpoints: map[EndpointCounter]uint64{}}
 }
 
 // Add adds the counters of another family.
@@ -118,6 +120,7 @@ func (c *Connections) Add(o *Connections) {
 	}
 	maps.Copy(c.Frontends, o.Frontends)
 	maps.Copy(c.Refused, o.Refused)
+	maps.Copy(c.Limited, o.Limited)
 	maps.Copy(c.Endpoints, o.Endpoints)
 }
 

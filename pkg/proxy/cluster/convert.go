@@ -58,6 +58,7 @@ func (c *converter) service(object *corev1.Service) (*Service, []*Problem) {
 		s.Created = created.UnixMicro()
 	}
 	s.Algorithm, s.Ignored = balancing(object.Annotations)
+	s.Fence = askedFence(object.Annotations)
 	clusterIPs := spec.ClusterIPs
 	if len(clusterIPs) == 0 {
 		clusterIPs = []string{spec.ClusterIP}

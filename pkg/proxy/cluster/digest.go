@@ -7,7 +7,7 @@ import (
 )
 
 // Digest returns a number that two proxies of a cluster have in common if they know the same of a Service: its addresses, ports and
-// policies, how connections are balanced, and all its endpoints with their conditions. It leaves out what each node sees differently (whether
+// policies, how connections are balanced and bounded, and all its endpoints with their conditions. It leaves out what each node sees differently (whether
 // an endpoint is its own), what affects no packet (UID, creation time, triggers), and why an annotation cannot be read. Changes of this function make proxies of two versions disagree.
 func (s *Service) Digest() uint64 {
 	d := digest{}
@@ -26,6 +26,12 @@ func (s *Service) Digest() uint64 {
 		d.number(of.Bits())
 	}
 	d.bytes = append(d.bytes, byte(s.InternalPolicy), byte(s.ExternalPolicy), b2i(s.PreserveUDP), byte(s.Algorithm), b2i(s.Ignored != ""))
+	if s.Fence != nil {
+		d.bytes = append(d.bytes, b2i(s.Fence.Ignored != ""))
+		for _, b := range s.Fence.bounds() {
+			d.number(int(*b.value))
+		}
+	}
 	d.number(int(s.HealthCheckNodePort))
 	d.number(int(s.Affinity))
 	d.number(len(s.Ports))

@@ -58,6 +58,8 @@ func TestDigest(t *testing.T) {
 		"algorithm":     func(s *Service) { s.Algorithm = SourceHash },
 		"ignored":       func(s *Service) { s.Ignored = "unknown" },
 		"no weights":    func(s *Service) { s.Slices[0].Ignored = "no number" },
+		"bounds":        func(s *Service) { s.Fence = &AskedFence{Fence: Fence{Open: 1}} },
+		"no bounds":     func(s *Service) { s.Fence = &AskedFence{Ignored: "invalid"} },
 		"weight":        func(s *Service) { s.Slices[0].Endpoints[0].Weight++ },
 		"slice":         func(s *Service) { s.Slices[0].Name = "web-2" },
 		"no slice":      func(s *Service) { s.Slices = nil },
@@ -79,7 +81,7 @@ func TestDigest(t *testing.T) {
 		}
 	}
 	for of, fields := range map[reflect.Type]int{
-		reflect.TypeFor[Service](): 15, reflect.TypeFor[External](): 4, reflect.TypeFor[ServicePort](): 4,
+		reflect.TypeFor[Service](): 16, reflect.TypeFor[External](): 4, reflect.TypeFor[ServicePort](): 4,
 		reflect.TypeFor[EndpointSlice](): 5, reflect.TypeFor[EndpointPort](): 3, reflect.TypeFor[Endpoint](): 4,
 	} {
 		if n := of.NumField(); n != fields {

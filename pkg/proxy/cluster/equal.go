@@ -12,7 +12,7 @@ func (s *Service) SameSpec(o *Service) bool {
 		slices.Equal(s.Ports, o.Ports) &&
 		s.InternalPolicy == o.InternalPolicy && s.ExternalPolicy == o.ExternalPolicy &&
 		s.PreserveUDP == o.PreserveUDP && s.Affinity == o.Affinity &&
-		s.Algorithm == o.Algorithm && s.Ignored == o.Ignored && s.FastPath == o.FastPath &&
+		s.Algorithm == o.Algorithm && s.Ignored == o.Ignored && s.Fence.equal(o.Fence) && s.FastPath == o.FastPath &&
 		slices.Equal(s.SourceRanges(), o.SourceRanges()) &&
 		s.HealthCheckNodePort == o.HealthCheckNodePort
 }

@@ -59,6 +59,8 @@ type Service struct {
 	// Algorithm is how the Service wishes connections to be balanced. Ignored says why that cannot be read; "" if it can.
 	Algorithm Algorithm
 	Ignored   string
+	// Fence is nil unless the Service asks for bounds of its connections.
+	Fence *AskedFence
 	// FastPath is the wish that packets of long connections take a shorter way through the kernel (AnnotationFastPath).
 	FastPath bool
 	// HealthCheckNodePort is where load balancers check whether this node has local endpoints; 0 if they do not.

@@ -27,7 +27,8 @@ type kernelConnections struct {
 	// counting is what the rules count.
 	counting backend.Counting
 	// frontends counts by address, endpoints by map, frontend's address and endpoint: "endpoints 192.0.2.1 10.0.0.1".
-	frontends, endpoints map[string]uint64
+	// limited counts what exceeds bounds, by address.
+	frontends, endpoints, limited map[string]uint64
 	// reading is called while the counters are read.
 	reading func(ctx context.Context)
 }
@@ -54,6 +55,9 @@ func (f *fixture) Connections(ctx context.Context, family cluster.Family, routes
 		}
 		if n, ok := k.frontends[route.Frontend.Addr.String()]; ok && (route.Verdict == plan.Balance || route.ShortCut != nil) {
 			counts.Frontends[route.Frontend] = n
+		}
+		if n, ok := k.limited[route.Frontend.Addr.String()]; ok {
+			counts.Limited[route.Frontend] = n
 		}
 		for _, endpoint := range route.Pool.Endpoints {
 			for _, in := range []string{"endpoints", "local-endpoints"} {

@@ -79,6 +79,7 @@ affinity_fullness_ratio gauge   ip_family here
 affinity_refused_total  counter ip_family here
 connection_read_failures_total counter ip_family here
 service_connections_total      counter port,protocol,service_name,service_namespace here
+service_connections_limited_total counter service_name,service_namespace here
 endpoint_connections_total     counter endpoint_address,port,protocol,service_name,service_namespace here
 `
 
@@ -102,6 +103,8 @@ func exercised(t *testing.T) metrics.KubeRegistry {
 	f.LocalhostFailed(cluster.IPv4)
 	f.rejected = map[cluster.Protocol]uint64{cluster.UDP: 1}
 	f.slice("a", "10.0.0.1", start.Add(time.Second))
+	f.options.Fences.On = true
+	f.change("a", func(s *cluster.Service) { s.Fence = &cluster.AskedFence{Fence: cluster.Fence{Open: 1}} })
 	tables := read(cluster.IPv4)
 	tables.Tables = []backend.Table{{Name: "nat", Rules: 1, Written: 1}}
 	f.sync(start.Add(2*time.Second), tables, wrote(cluster.IPv6))

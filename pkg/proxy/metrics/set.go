@@ -54,6 +54,8 @@ type ownSet struct {
 	problems                      *problems
 	// connections is nil unless wanted.
 	connections *connections
+	// limited is nil if the backend does not count.
+	limited *limited
 }
 
 const (
@@ -172,6 +174,7 @@ func newOwnSet(config *Config) ownSet {
 		},
 		delayed:     gauge(own, "services_delayed", "Services whose last change has waited for more than 5 seconds, because it is expensive and programmed in parts. They keep their earlier rules until then."),
 		connections: newConnections(config),
+		limited:     newLimited(config),
 		problems:    newProblems(config),
 		fastPathDevices: gauge(own, "fast_path_devices",
 			"Devices between which connections can take the fast path; 0 if there is none (feature gate FlowtableFastPath)."),
@@ -214,6 +217,9 @@ func (s *metricSet) all() []metrics.Registerable {
 	}
 	if s.connections != nil {
 		all = append(all, s.connections, s.connections.failures)
+	}
+	if s.limited != nil {
+		all = append(all, s.limited)
 	}
 	return all
 }

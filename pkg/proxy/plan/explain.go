@@ -111,6 +111,9 @@ func (p *Plan) Explain(packet Packet) Path {
 		path.Loop = true
 		return path.ended(Reject, "endpoints", "the endpoint is a cluster IP, and packets to it would come back to the node")
 	}
+	if route.Fence != nil {
+		path.decided("limits", "of connections to the Service through this node: %s; a first packet above that is dropped", route.Fence)
+	}
 	path.decided("endpoints", "%s", path.Pool.oneOf()+path.Pool.how())
 	if route.Affinity != nil {
 		path.decided("affinity", "a client that has connected within %s gets the same endpoint again", route.Affinity.Timeout)

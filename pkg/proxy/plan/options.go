@@ -32,6 +32,8 @@ type Options struct {
 	ResetGoneEndpoints bool
 	// Balancing is what of the annotations about load balancing is honoured.
 	Balancing Balancing
+	// Fences bound the connections of Services.
+	Fences Fences
 	// FastPath lets long connections of the Services that wish it take the fast path.
 	FastPath bool
 	// Canary are listeners of the proxy itself, at most one of each family, to which it connects through its own rules.

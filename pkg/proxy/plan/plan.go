@@ -91,6 +91,7 @@ type rareLists struct {
 	hairpinAddrs []netip.Addr
 	serving      []Serving
 	unbalanced   string
+	unfenced     string
 }
 
 // HairpinAddrs returns the addresses of usable endpoints that are on this node, or may be: their slice names no node, or this node's
@@ -109,6 +110,22 @@ func (s *Service) Unbalanced() string {
 		return ""
 	}
 	return s.rare.unbalanced
+}
+
+// Unfenced returns why connections are not bounded as the Service's annotation says; "" if they are, or if there is none.
+func (s *Service) Unfenced() string {
+	if s.rare == nil {
+		return ""
+	}
+	return s.rare.unfenced
+}
+
+// Fence returns the bounds of the Service's connections; nil if there are none, or if it has no address.
+func (s *Service) Fence() *cluster.Fence {
+	if len(s.Routes) == 0 {
+		return nil
+	}
+	return s.Routes[0].Fence
 }
 
 // Serving returns the endpoints of existing flows, for each UDP port in each family of the Service, sorted by port and family.
@@ -188,7 +205,9 @@ type Route struct {
 	Affinity *Affinity
 	// SourceRanges are the allowed sources, of the frontend's family, disjoint and sorted; empty allows all.
 	SourceRanges []netip.Prefix
-	Kind         Kind // from here on, each field is a byte: there are as many Routes as addresses and ports
+	// Fence bounds the connections of the Service, of all its routes of a family together; nil is no bound. What exceeds it is dropped.
+	Fence *cluster.Fence
+	Kind  Kind // from here on, each field is a byte: there are as many Routes as addresses and ports
 	// Policy is the traffic policy by which Pool was chosen.
 	Policy cluster.Policy
 	// Masquerade selects the connections to Pool that get the node's source address. Connections to ShortCut get it
@@ -230,8 +249,10 @@ func (r *Route) equal(o *Route) bool {
 	return r.Frontend == o.Frontend && r.Kind == o.Kind && r.Name == o.Name && r.Policy == o.Policy &&
 		r.Pool.equal(o.Pool) && r.ShortCut.equal(o.ShortCut) &&
 		r.Masquerade == o.Masquerade && r.Verdict == o.Verdict && r.Affinity.equal(o.Affinity) &&
-		slices.Equal(r.SourceRanges, o.SourceRanges) && r.RejectOnLocalhost == o.RejectOnLocalhost && r.FastPath == o.FastPath
+		slices.Equal(r.SourceRanges, o.SourceRanges) && sameFence(r.Fence, o.Fence) && r.RejectOnLocalhost == o.RejectOnLocalhost && r.FastPath == o.FastPath
 }
+
+func sameFence(a, b *cluster.Fence) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // Affinity is the session affinity of a Service's port in one family. All its routes have the same, unless a
 // change of the Service is included in part.

@@ -21,6 +21,8 @@ const (
 	ProblemTooLarge             = "TooLarge"
 	// ProblemBalancing: connections are served, but not balanced as the annotations say.
 	ProblemBalancing = "BalancingNotServed"
+	// ProblemFence: connections are served, but not bounded as the annotation says.
+	ProblemFence = "LimitsNotServed"
 	// The others are observed.
 	ProblemRefused = "RefusedByKernel"
 	// ProblemDelayed: the last change of the Service is not in force yet, because it is expensive and is programmed in parts.
@@ -33,7 +35,7 @@ const (
 func ProblemReasons() []string {
 	return []string{
 		ProblemNoSuchPort, ProblemNoEndpoints, ProblemNoLocalEndpoints, ProblemContested, ProblemExternalIPsNotServed, ProblemFamilyNotServed,
-		ProblemStatusNotServed, ProblemTooLarge, ProblemBalancing, ProblemRefused, ProblemDelayed, ProblemHealthCheck,
+		ProblemStatusNotServed, ProblemTooLarge, ProblemBalancing, ProblemFence, ProblemRefused, ProblemDelayed, ProblemHealthCheck,
 	}
 }
 
@@ -82,6 +84,9 @@ func (p *Plan) Problems(name cluster.ServiceName, observed Observed) []Problem {
 	}
 	if why := decided.Unbalanced(); why != "" {
 		j.add(Problem{Reason: ProblemBalancing}, "%s (docs/balancing.md)", why)
+	}
+	if why := decided.Unfenced(); why != "" {
+		j.add(Problem{Reason: ProblemFence}, "%s (docs/limits.md)", why)
 	}
 	j.families()
 	for _, addr := range s.Stray() {

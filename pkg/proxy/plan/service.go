@@ -28,6 +28,7 @@ type decision struct {
 	// algorithm is how connections are balanced. fits reports that the slots of tables and weights are not too many.
 	algorithm cluster.Algorithm
 	fits      bool
+	fence     *cluster.Fence
 	// ports are those that are left to decide about.
 	ports []cluster.ServicePort
 }
@@ -37,6 +38,9 @@ func newDecision(s *cluster.Service, node *cluster.Node, opts *Options, before *
 		out: &Service{Name: s.Name, UID: s.UID, Created: s.Created, KeepsTerminating: opts.KeepTerminatingUDPFlows && s.PreserveUDP}}
 	d.out.ClusterIPs = d.clusterIPs()
 	d.rare.unbalanced = d.unbalanced()
+	if d.fence = opts.Fences.of(s); opts.Fences.On && s.Fence != nil {
+		d.rare.unfenced = s.Fence.Ignored
+	}
 	d.ports = d.servedPorts()
 	d.out.WithheldPorts = uint32(len(s.Ports) - len(d.ports))
 	return d
@@ -50,7 +54,8 @@ func (d *decision) after(limit int) *decision {
 	}
 	next, out := *d, *d.out
 	out.Routes = slices.Clip(out.Routes)
-	next.out, next.rare = &out, rareLists{slices.Clip(d.rare.hairpinAddrs), slices.Clip(d.rare.serving), d.rare.unbalanced}
+	next.out, next.rare = &out, d.rare
+	next.rare.hairpinAddrs, next.rare.serving = slices.Clip(d.rare.hairpinAddrs), slices.Clip(d.rare.serving)
 	for ; limit > 0 && len(next.ports) > 0; limit -= endpoints {
 		next.next()
 	}
@@ -73,9 +78,11 @@ func (d *decision) finish() *Service {
 	slices.SortStableFunc(d.out.Routes, func(a, b *Route) int { return a.Frontend.Compare(b.Frontend) })
 	// A Service may have the same load balancer IP and external IP: the first kind counts.
 	d.out.Routes = slices.CompactFunc(d.out.Routes, func(a, b *Route) bool { return a.Frontend == b.Frontend })
-	if len(d.rare.serving)+len(d.rare.hairpinAddrs)+len(d.rare.unbalanced) > 0 {
-		slices.SortStableFunc(d.rare.serving, Serving.compare)
-		d.out.rare = &rareLists{sortedSet(d.rare.hairpinAddrs), d.rare.serving, d.rare.unbalanced}
+	if len(d.rare.serving)+len(d.rare.hairpinAddrs)+len(d.rare.unbalanced)+len(d.rare.unfenced) > 0 {
+		rare := d.rare
+		slices.SortStableFunc(rare.serving, Serving.compare)
+		rare.hairpinAddrs = sortedSet(rare.hairpinAddrs)
+		d.out.rare = &rare
 	}
 	d.out.HealthCheck = d.healthCheck()
 	if !d.opts.ServeExternalIPs {
@@ -164,7 +171,7 @@ func (d *decision) port(port *cluster.ServicePort, family cluster.Family) {
 			Frontend: Frontend{Addr: a.addr, Protocol: port.Protocol, Port: a.port},
 			Kind:     a.kind,
 			Service:  d.service.Name, Name: name,
-			Affinity: affinity,
+			Affinity: affinity, Fence: d.fence,
 			FastPath: d.opts.FastPath && d.service.FastPath && port.Protocol != cluster.SCTP,
 		}
 		if a.kind == ClusterIP {

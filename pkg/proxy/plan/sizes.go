@@ -64,6 +64,9 @@ func routeSize(before, after *Route) int {
 	if !slices.Equal(before.SourceRanges, after.SourceRanges) {
 		size += len(before.SourceRanges) + len(after.SourceRanges)
 	}
+	if !sameFence(before.Fence, after.Fence) {
+		size += chainSize
+	}
 	return size
 }
 
@@ -74,13 +77,16 @@ func (r *Route) elements() int {
 	}
 	n := len(r.Pool.Slots()) + len(r.ShortCut.Slots()) + len(r.SourceRanges)
 	if a := r.Affinity; a != nil {
-		n += stickySize + len(a.Everywhere.endpoints()) + len(a.Here.endpoints())
+		n += chainSize + len(a.Everywhere.endpoints()) + len(a.Here.endpoints())
+	}
+	if r.Fence != nil {
+		n += chainSize
 	}
 	return n
 }
 
-// stickySize is how many elements could be written instead of what session affinity needs by itself for a port: sets and chains.
-const stickySize = 100
+// chainSize is how many elements could be written instead of what session affinity or a fence needs by itself: sets and chains.
+const chainSize = 100
 
 // differing returns how many endpoints are only in one of two pools, which may be nil; if they are not spread evenly, how many slots differ.
 func differing(a, b *Pool) int {

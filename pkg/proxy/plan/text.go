@@ -34,6 +34,9 @@ func (p *Plan) String() string {
 		if why := service.Unbalanced(); why != "" {
 			fmt.Fprintf(&b, "%s is not balanced as it asks for: %s\n", name, why)
 		}
+		if why := service.Unfenced(); why != "" {
+			fmt.Fprintf(&b, "%s is not bounded as it asks for: %s\n", name, why)
+		}
 	}
 	list(&b, "hairpin through", p.Hairpins.All())
 	fmt.Fprintf(&b, "node ports on %v\n", p.Node.NodePortAddrs)
@@ -75,6 +78,9 @@ func (r *Route) describe(b *strings.Builder) {
 	}
 	if r.RejectOnLocalhost {
 		fmt.Fprintf(b, "  on localhost: %s\n", Reject)
+	}
+	if r.Fence != nil {
+		fmt.Fprintf(b, "  connections of the Service: at most %s\n", r.Fence)
 	}
 	if r.FastPath {
 		fmt.Fprintf(b, "  fast path after %d packets\n", FastPathAfter)

@@ -62,6 +62,12 @@ func (o *Observer) unbalanced(s *plan.Service) {
 		Message: s.Unbalanced() + ". Connections are served all the same; see docs/balancing.md."})
 }
 
+// unfenced publishes an Event about a Service whose connections are not bounded as its annotation says, also the same on all nodes.
+func (o *Observer) unfenced(s *plan.Service) {
+	o.warn(s.Name, s.UID, proxy.Event{Reason: plan.ProblemFence, Action: "ProgramService", Once: s.Unfenced(),
+		Message: s.Unfenced() + ". Connections are served all the same, with the limits of the namespace, if there are any; see docs/limits.md."})
+}
+
 // maxDelayed bounds how many of the delayed Services are named at a time.
 const maxDelayed = 10
 

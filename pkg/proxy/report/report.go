@@ -52,6 +52,9 @@ func (o *Observer) Synced(s *proxy.Sync) {
 		if change.Is && change.After.Unbalanced() != "" && (!change.Was || change.Before.Unbalanced() != change.After.Unbalanced() || recreated) {
 			o.unbalanced(change.After)
 		}
+		if change.Is && change.After.Unfenced() != "" && (!change.Was || change.Before.Unfenced() != change.After.Unfenced() || recreated) {
+			o.unfenced(change.After)
+		}
 	}
 	o.contested(losers, s.Plan)
 	o.externalIPs(s)

@@ -59,6 +59,9 @@ func MissingIn(in *config.KubeProxyConfiguration) []config.Loss {
 	if in.IPFamilyPolicy != "" {
 		lose("ipFamilyPolicy", "%s dropped; v1alpha1 serves the families that work", in.IPFamilyPolicy)
 	}
+	if len(in.ConnectionLimits) > 0 {
+		lose("connectionLimits", "dropped; v1alpha1 has none")
+	}
 	if in.ConfigHardFail {
 		lose("configHardFail", "true dropped; v1alpha1 logs a warning and continues")
 	}

@@ -150,6 +150,8 @@ type Service struct {
 	SessionAffinitySeconds int `json:"sessionAffinitySeconds,omitempty"`
 	// Balancing is how connections get one of several endpoints, in words; absent if at random with equal probability.
 	Balancing string `json:"balancing,omitempty"`
+	// ConnectionLimits are the bounds of its connections on this node, in each family, in words; absent without any.
+	ConnectionLimits string `json:"connectionLimits,omitempty"`
 	// PreservesUDPFlows is whether UDP flows stay with an endpoint until it has terminated.
 	PreservesUDPFlows bool `json:"preservesUDPFlows,omitempty"`
 	// FastPath is whether long connections take the fast path.
@@ -166,9 +168,10 @@ type Service struct {
 	Slices []Slice `json:"slices,omitempty"`
 	// HealthCheck is the answer to the health checks of load balancers.
 	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`
-	// Connections and Refused are the sums of those of its addresses.
+	// Connections, Refused and Limited are the sums of those of its addresses.
 	Connections      *uint64 `json:"connections,omitempty"`
 	Refused          *uint64 `json:"refused,omitempty"`
+	Limited          *uint64 `json:"limited,omitempty"`
 	ConnectionsError string  `json:"connectionsError,omitempty"`
 	// Changed is the last change of the Service or its endpoints since the first sync.
 	Changed *Change `json:"changed,omitempty"`
@@ -218,6 +221,8 @@ type Address struct {
 	// Connections and Refused are the numbers of connections, and of packets rejected or dropped for want of an endpoint.
 	Connections *uint64 `json:"connections,omitempty"`
 	Refused     *uint64 `json:"refused,omitempty"`
+	// Limited is the number of first packets dropped because of ConnectionLimits; Connections includes them. Absent without limits.
+	Limited *uint64 `json:"limited,omitempty"`
 }
 
 // Endpoint is an entry of an EndpointSlice for one port of the Service.
@@ -317,7 +322,7 @@ type Change struct {
 // Problem is a reason why connections fail.
 type Problem struct {
 	// Reason is a word; of a Service NoSuchPort, NoEndpoints, NoLocalEndpoints, Contested, ExternalIPsNotServed, FamilyNotServed,
-	// StatusNotServed, TooLarge, BalancingNotServed, RefusedByKernel, ChangeDelayed or HealthCheckNotServed.
+	// StatusNotServed, TooLarge, BalancingNotServed, LimitsNotServed, RefusedByKernel, ChangeDelayed or HealthCheckNotServed.
 	Reason string `json:"reason"`
 	// Message is what is wrong, with the objects' names, and what to do.
 	Message string `json:"message"`

@@ -28,6 +28,8 @@ var modules = map[string]map[string]int{
 	"addrtype":  {"--dst-type": 1, "--src-type": 1},
 	"mark":      {"--mark": 1},
 	"statistic": {"--mode": 1, "--probability": 1, "--every": 1, "--packet": 1},
+	"hashlimit": {"--hashlimit-above": 1, "--hashlimit-burst": 1, "--hashlimit-mode": 1, "--hashlimit-name": 1, "--hashlimit-htable-max": 1},
+	"connlimit": {"--connlimit-above": 1, "--connlimit-mask": 1, "--connlimit-saddr": 0},
 	"recent":    {"--rcheck": 0, "--update": 0, "--set": 0, "--seconds": 1, "--reap": 0, "--name": 1, "--mask": 1, "--rsource": 0},
 }
 

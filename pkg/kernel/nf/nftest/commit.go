@@ -187,8 +187,8 @@ func (k *Kernel) element(s *set, a netlink.Attrs, command int, flags uint16) err
 // uses is what a rule refers to.
 type uses struct {
 	chains, sets, objects, flowtables []string
-	// maps are those of sets whose values are verdicts, writes the sets that packets write.
-	maps, writes []string
+	// maps are those of sets whose values are verdicts, writes the sets that packets write, timed those in which they set a timeout.
+	maps, writes, timed []string
 	// hooks are those of a chain of type nat that the rule can be reached from; nil is all of any type.
 	hooks []uint32
 	// forwards means that the rule can be reached from hook forward only.
@@ -213,6 +213,9 @@ func usesOf(expressions []byte) (u uses) {
 			}
 		case "dynset":
 			u.writes = append(u.writes, text(unix.NFTA_DYNSET_SET_NAME))
+			if attrs.Find(unix.NFTA_DYNSET_TIMEOUT) != nil {
+				u.timed = append(u.timed, text(unix.NFTA_DYNSET_SET_NAME))
+			}
 		case "objref":
 			u.objects = append(u.objects, text(unix.NFTA_OBJREF_IMM_NAME))
 		case "flow_offload":

@@ -246,7 +246,7 @@ func (k *Kernel) addRule(chain string, r *rule, head bool) error {
 		if err != nil {
 			return err
 		}
-		if slices.Contains(r.uses.writes, name) && (!set.has(unix.NFT_SET_EVAL) || !set.has(unix.NFT_SET_TIMEOUT)) {
+		if slices.Contains(r.uses.writes, name) && !set.has(unix.NFT_SET_EVAL) || slices.Contains(r.uses.timed, name) && !set.has(unix.NFT_SET_TIMEOUT) {
 			return refuse(unix.EOPNOTSUPP, "packets cannot write set %s: it lacks a flag", name)
 		}
 		k.state.jumps = true

@@ -38,7 +38,7 @@ func expressionsOf(text string) []byte {
 			b = netlink.AppendString(b, 1, name)
 			open.End(b)
 		case isSet && name != "" && !strings.Contains(name, ","):
-			b = appendUse(b, before, name)
+			b = appendUse(b, before, name, slices.Contains(words, "timeout"))
 		case (w == "goto" || w == "jump") && next != "":
 			b = nf.AppendImmediate(b, verdicts[w], next)
 		case w == "counter" && next == "name" && i+2 < len(words):
@@ -58,11 +58,14 @@ func expressionsOf(text string) []byte {
 	return b
 }
 
-// appendUse appends the expression that uses a set after a word.
-func appendUse(b []byte, word, name string) []byte {
+// appendUse appends the expression that uses a set after a word. timed reports that packets set a timeout.
+func appendUse(b []byte, word, name string, timed bool) []byte {
 	if word == "update" || word == "add" {
 		b, open := nf.BeginExpr(b, "dynset")
 		b = netlink.AppendString(b, unix.NFTA_DYNSET_SET_NAME, name)
+		if timed {
+			b = netlink.AppendBytes(b, unix.NFTA_DYNSET_TIMEOUT, make([]byte, 8))
+		}
 		open.End(b)
 		return b
 	}

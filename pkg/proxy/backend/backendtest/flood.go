@@ -45,24 +45,38 @@ func AffinityFlood(t *testing.T, dir string, open Open, sources int) {
 // Flood sends a SYN from each of n sources that do not exist.
 func Flood(t *testing.T, from *netns.Host, to netip.AddrPort, n int) {
 	t.Helper()
-	domain, source := unix.AF_INET, netip.MustParseAddr("198.18.0.0").AsSlice()
-	var sockaddr unix.Sockaddr
+	source := netip.MustParseAddr("198.18.0.0")
+	if to.Addr().Is6() {
+		source = netip.MustParseAddr("2001:db8:f::")
+	}
+	synFlood{source, n, n}.send(t, from, to)
+}
+
+// synFlood is n SYNs, each from another port, and from the addresses that follow a source in turn.
+type synFlood struct {
+	source     netip.Addr
+	n, sources int
+}
+
+func (f synFlood) send(t *testing.T, from *netns.Host, to netip.AddrPort) {
+	t.Helper()
+	domain, sockaddr := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{})
 	if to.Addr().Is4() {
 		sockaddr = &unix.SockaddrInet4{Addr: to.Addr().As4()}
 	} else {
-		domain, source = unix.AF_INET6, netip.MustParseAddr("2001:db8:f::").AsSlice()
-		sockaddr = &unix.SockaddrInet6{Addr: to.Addr().As16()}
+		domain, sockaddr = unix.AF_INET6, &unix.SockaddrInet6{Addr: to.Addr().As16()}
 	}
+	first, now := f.source.AsSlice(), f.source.AsSlice()
 	err := from.Do(func() error {
 		fd, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
 		if err != nil {
 			return err
 		}
 		defer unix.Close(fd)
-		for i := range n {
-			tail := source[len(source)-4:]
-			binary.BigEndian.PutUint32(tail, binary.BigEndian.Uint32(tail)+1)
-			if err := unix.Sendto(fd, syn(source, to, uint16(1024+i%60_000)), 0, sockaddr); err != nil {
+		for i := range f.n {
+			tail := len(first) - 4
+			binary.BigEndian.PutUint32(now[tail:], binary.BigEndian.Uint32(first[tail:])+1+uint32(i%f.sources))
+			if err := unix.Sendto(fd, syn(now, to, uint16(1024+i%60_000)), 0, sockaddr); err != nil {
 				return err
 			}
 		}

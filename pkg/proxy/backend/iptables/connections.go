@@ -70,11 +70,15 @@ func (m *meter) frontend(r *plan.Route) {
 	f := r.Frontend
 	for at, b := range m.frontendBodies(r) {
 		in := m.chainOfFrontend(place(at), f)
-		for _, rule := range b.rules() {
+		rules := b.rules()
+		for i, rule := range rules {
 			switch {
 			case place(at) <= natNodePorts:
 				m.want(in, rule, func(n uint64) { m.counts.Frontends[f] += n })
-			case place(at) != filterRestricted || rule.Target != ipt.Drop: // other sources are not counted
+			case place(at) == filterRestricted && i == len(rules)-1: // other sources are not counted
+			case r.Verdict == plan.Balance:
+				m.want(in, rule, func(n uint64) { m.counts.Limited[f] += n })
+			default:
 				m.want(in, rule, func(n uint64) { m.counts.Refused[f] += n })
 			}
 		}

@@ -131,6 +131,8 @@ func (w *walker) matches(rule []string) float64 {
 			if port := int(w.packet.To.Port()); !is(port >= from && port <= to) {
 				return 0
 			}
+		case "--hashlimit-above", "--connlimit-above": // nothing has been sent before
+			return 0
 		case "--src-type":
 			if !is(w.own) {
 				return 0

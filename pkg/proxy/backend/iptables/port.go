@@ -18,6 +18,15 @@ type port struct {
 	chains []chainName
 }
 
+// fence returns the bounds of a port that is served. Where a plan includes a change in part, the first frontend decides for all.
+func (p *port) fence() (f fence, bounded bool) {
+	first := p.routes[0]
+	if first.Fence == nil || !slices.ContainsFunc(p.routes, served) {
+		return fence{}, false
+	}
+	return fence{first.Service, *first.Fence}, true
+}
+
 // namedChain is a chain with its name.
 type namedChain struct {
 	name chainName
@@ -48,6 +57,8 @@ type portWriter struct {
 	// hairpins are the addresses that may reach themselves through the Service.
 	hairpins []netip.Addr
 	affinity time.Duration
+	// fence is the chain that checks the bounds of the Service's connections; "" is none.
+	fence string
 }
 
 // portChains renders the chains of a port. All its frontends have the same endpoints under the same policy, and all
@@ -55,6 +66,9 @@ type portWriter struct {
 // part, that one decides for all.
 func (w *writer) portChains(p *port, hairpins []netip.Addr) (chains []namedChain) {
 	pw := &portWriter{writer: w, key: p.key, hairpins: hairpins, affinity: p.routes[0].Affinity.For()}
+	if f, bounded := p.fence(); bounded {
+		pw.fence = f.chain()
+	}
 	var byPolicy [2]*poolChain
 	use := func(policy cluster.Policy, pool *plan.Pool) {
 		if pool != nil && len(pool.Endpoints) > 0 && byPolicy[policy] == nil {
@@ -129,12 +143,18 @@ func (w *portWriter) poolSize(c *poolChain) (n int) {
 	if w.affinity > 0 {
 		n += len(c.pool.Endpoints)
 	}
+	if w.fence != "" {
+		n++
+	}
 	return n + len(c.pool.Endpoints)
 }
 
 // poolChain appends the rules of the chain that balances over a pool.
 func (w *portWriter) poolChain(to []ipt.Rule, c *poolChain) []ipt.Rule {
 	is, empty := protocol(w.key.protocol), len(to)
+	if w.fence != "" { // before any rule marks the packet: KUBE-FORWARD accepts marked ones
+		to = append(to, rule(ipt.Jump(w.fence), comment(w.key.name+" limits")))
+	}
 	for _, r := range c.clusterIPs {
 		if w.isMasqueraded(r) {
 			port := r.Frontend.Port
@@ -260,12 +280,15 @@ func (w *writer) frontendBodies(r *plan.Route) (bodies [places]body) {
 		bodies[p] = body{1, func(to []ipt.Rule) []ipt.Rule { return append(to, entryRule(r)) }}
 	}
 	refuse := w.refusal(r.Verdict, f.Protocol)
+	if w.bounded(r) {
+		refuse = ipt.Drop
+	}
 	switch n := len(r.SourceRanges); {
 	case n > 0:
-		if r.Verdict != plan.Reject {
+		if r.Verdict != plan.Reject && !w.bounded(r) {
 			n = 0
 		}
-		bodies[filterRestricted] = body{n + 1, func(to []ipt.Rule) []ipt.Rule { return w.restriction(to, r) }}
+		bodies[filterRestricted] = body{n + 1, func(to []ipt.Rule) []ipt.Rule { return w.restriction(to, r, refuse) }}
 	case refuse != nil:
 		p, on := filterOthers, []onNode{{address: toAddr(f)}}
 		switch {
@@ -277,6 +300,15 @@ func (w *writer) frontendBodies(r *plan.Route) (bodies [places]body) {
 		bodies[p] = body{len(on), func(to []ipt.Rule) []ipt.Rule { return refusals(to, r, refuse, on) }}
 	}
 	return bodies
+}
+
+// bounded reports whether the filter table drops new connections to a frontend, which are those that exceed bounds. It cannot if an endpoint
+// is the frontend itself: then all of its connections have this destination.
+func (w *writer) bounded(r *plan.Route) bool {
+	f := r.Frontend
+	return r.Fence != nil && r.Verdict == plan.Balance && !slices.ContainsFunc(r.Pool.Endpoints, func(e netip.AddrPort) bool {
+		return e.Port() == f.Port && (e.Addr() == f.Addr || f.IsNodePort() && w.node.Has(e.Addr()))
+	})
 }
 
 // toAddr matches the address of a frontend; every packet, if it is a node port.
@@ -295,13 +327,13 @@ func entryRule(r *plan.Route) ipt.Rule {
 }
 
 // restriction appends the rules for connections to a frontend with source ranges that were not translated: those from allowed sources
-// are rejected if there is no endpoint, all others are dropped.
-func (w *writer) restriction(rules []ipt.Rule, r *plan.Route) []ipt.Rule {
+// are refused if there is no endpoint, or if they exceed the Service's bounds, all others are dropped.
+func (w *writer) restriction(rules []ipt.Rule, r *plan.Route, refuse ipt.Target) []ipt.Rule {
 	f := r.Frontend
 	is, port := protocol(f.Protocol), dport(f.Protocol, f.Port, f.Port)
-	if r.Verdict == plan.Reject {
+	if r.Verdict == plan.Reject || w.bounded(r) {
 		for _, from := range r.SourceRanges {
-			rules = append(rules, rule(w.refusal(r.Verdict, f.Protocol), source(from), toAddr(f), is, port))
+			rules = append(rules, rule(refuse, source(from), toAddr(f), is, port))
 		}
 	}
 	return append(rules, rule(ipt.Drop, destination(host(f.Addr)), is, comment(r.Name+" from elsewhere"), port))
@@ -310,7 +342,10 @@ func (w *writer) restriction(rules []ipt.Rule, r *plan.Route) []ipt.Rule {
 // refusals appends the rules that refuse connections to a frontend on some addresses.
 func refusals(rules []ipt.Rule, r *plan.Route, refuse ipt.Target, on []onNode) []ipt.Rule {
 	f, tell := r.Frontend, " has no endpoints"
-	if r.Reason() == plan.NoLocalEndpoints {
+	switch {
+	case r.Verdict == plan.Balance:
+		tell = " exceeds its limits"
+	case r.Reason() == plan.NoLocalEndpoints:
 		tell = " has no local endpoints"
 	}
 	for _, on := range on {

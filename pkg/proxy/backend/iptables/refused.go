@@ -18,9 +18,10 @@ func isRefused(err error) bool {
 
 // needing returns the ports of the rules that a patch writes.
 func (r *rendering) needing(p *patch) []plan.Port {
-	keys, texts := map[portKey]bool{}, map[string]bool{} // of chains of one port, and of rules in others
+	keys, texts, chains := map[portKey]bool{}, map[string]bool{}, map[string]bool{} // of chains of one port, and of rules in others and their names
 	for _, writes := range p.writes {
 		for _, w := range writes {
+			chains[w.name] = true
 			if keys[w.unit] = true; w.unit == (portKey{}) {
 				for _, rule := range missing(w.body, w.before) {
 					texts[rule.Text()] = true
@@ -34,6 +35,11 @@ func (r *rendering) needing(p *patch) []plan.Port {
 				route, _ := r.from.Frontends.Get(e.frontend)
 				keys[keyOf(route)] = true
 			}
+		}
+	}
+	for key, port := range r.ports.All() {
+		if f, bounded := port.fence(); bounded && chains[f.chain()] {
+			keys[key] = true
 		}
 	}
 	found := map[plan.Port]bool{}

@@ -17,6 +17,8 @@ type rendering struct {
 	ports  cluster.Map[portKey, *port]
 	trees  [places]*tree
 	health cluster.Map[healthPort, bool]
+	// fences counts the ports whose connections each fence bounds.
+	fences cluster.Map[fence, int]
 }
 
 // healthPort is a health check node port of a Service.
@@ -44,7 +46,7 @@ func (r *renderer) render(p *plan.Plan, last *rendering) *rendering {
 		last = &rendering{from: &plan.Plan{Node: p.Node}}
 	}
 	w := newWriter(r.family, p.Node, r.opts, r.can)
-	c := &composition{writer: w, plan: p, chains: last.chains.Edit(), ports: last.ports.Edit(), touched: map[portKey]bool{}}
+	c := &composition{writer: w, plan: p, chains: last.chains.Edit(), ports: last.ports.Edit(), fences: last.fences.Edit(), touched: map[portKey]bool{}}
 	if added := p.Frontends.Len() - last.from.Frontends.Len(); added > 0 { // almost all of them are cluster IPs
 		c.edits[natClusterIPs] = make([]*entry, 0, added)
 	}
@@ -60,7 +62,7 @@ func (r *renderer) render(p *plan.Plan, last *rendering) *rendering {
 	for key := range c.touched {
 		c.port(last, key)
 	}
-	want := &rendering{from: p, ports: c.ports.Map(), health: health.Map(), trees: c.grow(last.trees)}
+	want := &rendering{from: p, ports: c.ports.Map(), fences: c.fences.Map(), health: health.Map(), trees: c.grow(last.trees)}
 	for name, rules := range w.namedChains(want) {
 		c.put(name, &chain{body: kept(rules), rank: rankTop})
 	}
@@ -77,6 +79,7 @@ type composition struct {
 	plan    *plan.Plan
 	chains  *cluster.Editor[chainName, *chain]
 	ports   *cluster.Editor[portKey, *port]
+	fences  *cluster.Editor[fence, int]
 	touched map[portKey]bool
 	edits   [places][]*entry
 }
@@ -149,14 +152,33 @@ func (c *composition) port(last *rendering, key portKey) {
 			chains = append(chains, named.name)
 		}
 		c.ports.Set(key, &port{key: key, routes: now.routes, chains: chains})
+		c.bound(now, 1)
 	}
 	if before, was := last.ports.Get(key); was {
+		c.bound(before, -1)
 		for _, name := range before.chains {
 			if !slices.Contains(chains, name) {
 				c.chains.Delete(name)
 			}
 		}
 	}
+}
+
+// bound adds n, 1 or -1, to the users of a port's fence.
+func (c *composition) bound(p *port, n int) {
+	f, bounded := p.fence()
+	if !bounded {
+		return
+	}
+	name := chainName{tableNAT, f.chain()}
+	users, _ := c.fences.Get(f)
+	if users+n == 0 {
+		c.fences.Delete(f)
+		c.chains.Delete(name)
+		return
+	}
+	c.fences.Set(f, users+n)
+	c.put(name, &chain{body: kept(f.rules(c.fullMask.BitLen())), rank: rankFixed})
 }
 
 // grow renders the new trees and their chains.

@@ -41,16 +41,27 @@ func (a *applier) take(steps ...func() error) error {
 	return nil
 }
 
-// prepare declares the counters and sets, and writes the chains that are written as text and that elements lead to:
-// those of source ranges.
+// prepare declares the counters and sets, and writes the chains that are written as text and that elements or sized chains lead to:
+// those of source ranges and bounds.
 func (a *applier) prepare() error {
 	var lists []target
+	var written []*set // by packets
 	for _, t := range slices.Concat(a.patch.addChains, a.patch.rewriteChains) {
-		if t.kind == from {
+		if t.kind == from || t.kind == bounds {
 			lists = append(lists, t)
 		}
 	}
+	for _, t := range a.patch.addChains {
+		if list, ok := a.patch.after.lists.Get(t); ok {
+			written = append(written, a.schema.meters(t, list.fence)...)
+		}
+	}
 	sticky := a.patch.addSticky
+	for _, port := range sticky {
+		for _, pool := range port.maps() {
+			written = append(written, a.schema.clients(pool))
+		}
+	}
 	err := backend.InParts(len(sticky)+len(lists), func(first, end int) error {
 		tx := a.declareAll()
 		for unit := first; unit < end; unit++ {
@@ -59,7 +70,10 @@ func (a *applier) prepare() error {
 					declare(tx, a.schema.clients(pool))
 				}
 			} else if list, ok := a.patch.after.lists.Get(lists[unit-len(sticky)]); ok {
-				a.chain(tx, a.chains.fromChain(lists[unit-len(sticky)], list))
+				for _, s := range a.schema.meters(lists[unit-len(sticky)], list.fence) {
+					declare(tx, s)
+				}
+				a.chain(tx, a.chains.checkChain(lists[unit-len(sticky)], list))
 			}
 		}
 		return a.run(tx)
@@ -70,24 +84,22 @@ func (a *applier) prepare() error {
 	if a.patch.skeleton != nil && a.schema.fast {
 		a.batch.EnsureFlowtable(flowtable)
 	}
-	return a.shrink(sticky)
+	return a.shrink(written)
 }
 
-// shrink lets the kernel free the memory of new affinity maps that nobody needs yet. It allocates a hash table for a full map, some
+// shrink lets the kernel free the memory of new sets for packets that nobody needs yet. It allocates a hash table for a full set, some
 // 0.5 MB, and makes it smaller only when an element is deleted.
-func (a *applier) shrink(sticky []poolID) error {
+func (a *applier) shrink(written []*set) error {
 	client := element{frontend: plan.Frontend{Addr: a.schema.any}, addr: a.schema.any}
-	for _, port := range sticky {
-		for _, pool := range port.maps() {
-			if a.batch.Full() {
-				if err := a.commit(); err != nil {
-					return err
-				}
+	for _, s := range written {
+		if a.batch.Full() {
+			if err := a.commit(); err != nil {
+				return err
 			}
-			e := a.schema.clients(pool).encode(&client, a.buffer)
-			a.batch.Ensure(pool.clients(), &e)
-			a.batch.Delete(pool.clients(), e.Key)
 		}
+		e := s.encode(&client, a.buffer)
+		a.batch.Ensure(s.name, &e)
+		a.batch.Delete(s.name, e.Key)
 	}
 	return a.commit()
 }
@@ -108,6 +120,7 @@ func (a *applier) declareAll() *nft.Transaction {
 		tx.Add(&knftables.Counter{Name: localhostCounter(protocol)})
 	}
 	tx.Add(&knftables.Counter{Name: counterFull})
+	a.chain(tx, a.chains.limited())
 	if a.guarded() {
 		tx.Add(&knftables.Chain{Name: chainRanges}) // change writes its rule
 	} else {
@@ -160,7 +173,7 @@ func (a *applier) change() error {
 // (docs/decisions/0031).
 func (a *applier) sized(chains []target, empty func(name, comment string)) error {
 	for _, t := range chains {
-		if t.kind == from { // written by prepare
+		if t.kind == from || t.kind == bounds { // written by prepare
 			continue
 		}
 		if a.batch.Full() {
@@ -272,8 +285,8 @@ func (a *applier) settle() error {
 	return a.table.Settle(a.ctx)
 }
 
-// maxDestroyed is how many ports' affinity maps are deleted in one transaction, so that it fits a socket of a user namespace.
-const maxDestroyed = 250
+// maxDestroyed is how many sets that packets write are deleted in one transaction, so that it fits a socket of a user namespace.
+const maxDestroyed = 500
 
 // removeUnreachable removes what nothing leads to any more. Leftovers are emptied first, because they may lead to chains that are to be
 // deleted, and deleted last, because these may look them up.
@@ -300,11 +313,25 @@ func (a *applier) removeUnreachable() error {
 	if err := a.commit(); err != nil {
 		return err
 	}
-	for ports := range slices.Chunk(a.patch.delSticky, maxDestroyed) {
+	var unused []*set
+	for _, port := range a.patch.delSticky {
+		for _, pool := range port.maps() {
+			unused = append(unused, a.schema.clients(pool))
+		}
+	}
+	for _, t := range a.patch.delChains {
+		if t.kind == bounds {
+			unused = append(unused, a.schema.meters(t, everyBound())...)
+		}
+	}
+	for sets := range slices.Chunk(unused, maxDestroyed) {
 		tx = a.table.NewTransaction()
-		for _, port := range ports {
-			for _, pool := range port.maps() {
-				destroy(tx, &knftables.Map{Name: pool.clients()})
+		for _, s := range sets {
+			declare(tx, s) // it may be missing
+			if s.isMap() {
+				destroy(tx, &knftables.Map{Name: s.name})
+			} else {
+				destroy(tx, &knftables.Set{Name: s.name})
 			}
 		}
 		if err := a.run(tx); err != nil {

@@ -135,7 +135,7 @@ var (
 	zeros = regexp.MustCompile(`\b0x0+([0-9a-f])`)
 	// ranges is a list of source ranges, whose chain is named after it.
 	ranges   = regexp.MustCompile(`^(ct original ip6? saddr != ).*`)
-	spelling = strings.NewReplacer(`"`, "", "tcp flags ack / fin,syn,rst,ack", "tcp flags & (fin | syn | rst | ack) == ack")
+	spelling = strings.NewReplacer(`"`, "", " burst 5 packets", "", "tcp flags ack / fin,syn,rst,ack", "tcp flags & (fin | syn | rst | ack) == ack")
 )
 
 // canonical makes rules equal that versions of nft list differently.

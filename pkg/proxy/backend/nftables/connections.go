@@ -66,6 +66,8 @@ func connections(ctx context.Context, table nft.Table, s *schema, routes iter.Se
 				counts.Endpoints[backend.EndpointCounter{PortEndpoint: to, In: set.name, Frontend: e.frontend}] += raw.Packets
 			case set.verdict:
 				counts.Frontends[e.frontend] += raw.Packets
+			case set.limits:
+				counts.Limited[e.frontend] += raw.Packets
 			default:
 				counts.Refused[e.frontend] += raw.Packets
 			}

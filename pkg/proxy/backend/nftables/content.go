@@ -46,6 +46,8 @@ type terms struct {
 	goes target
 	// unserved reports that the frontend has no endpoint, and dropped that its packets are dropped, not rejected.
 	unserved, dropped bool
+	// limited reports that the frontend's connections are bounded.
+	limited bool
 	// onLocalhost reports that connections to the node port are rejected on loopback addresses.
 	onLocalhost bool
 	// fast reports that long connections take the fast path.
@@ -58,8 +60,8 @@ type rareTerms struct {
 	from, remember target
 	// affinity has the pools of the port if remember is set. They are not read from the kernel.
 	affinity *plan.Affinity
-	// sources are the source ranges of the chain from. They are not read from the kernel.
-	sources *sources
+	// sources are the source ranges of the chain from, fence the bounds of goes.fence. They are not read from the kernel.
+	sources, fence *checks
 	// local are the elements of the local endpoint map, as in entry.slots.
 	local []netip.AddrPort
 }
@@ -91,9 +93,11 @@ func (e *entry) same(o *entry) bool {
 	return e.sameTerms(o) && slices.Equal(e.slots, o.slots) && slices.Equal(e.getRare().local, o.getRare().local)
 }
 
-// sources is a sorted list of source ranges; none contains another.
-type sources struct {
+// checks is what a chain of kind from or bounds checks.
+type checks struct {
+	// ranges are sorted source ranges; none contains another.
 	ranges []netip.Prefix
+	fence  *cluster.Fence
 }
 
 // members are the endpoints of a pool with affinity.
@@ -135,8 +139,8 @@ func (c *content) remembers(pool poolID, endpoint netip.AddrPort) bool {
 type needs struct {
 	// targets are the chains that verdicts lead to, and those that these lead to.
 	targets cluster.Map[target, int]
-	// lists are the source ranges of the chains that check them. They are not read from the kernel.
-	lists cluster.Map[target, *sources]
+	// lists are what chains of the kinds from and bounds check. They are not read from the kernel.
+	lists cluster.Map[target, *checks]
 	// sticky are the service ports with affinity, by their Cluster pools: each has two affinity maps. pools are their pools.
 	sticky cluster.Map[poolID, int]
 	pools  cluster.Map[poolID, *members]
@@ -151,7 +155,7 @@ type editor struct {
 	of        *content
 	frontends *cluster.Editor[plan.Frontend, *entry]
 	targets   *cluster.Editor[target, int]
-	lists     *cluster.Editor[target, *sources]
+	lists     *cluster.Editor[target, *checks]
 	sticky    *cluster.Editor[poolID, int]
 	pools     *cluster.Editor[poolID, *members]
 	// watched counts what needs an address in the set of that name.
@@ -203,8 +207,8 @@ func (e *editor) replace(frontend plan.Frontend, before, after *entry) {
 	if after != nil {
 		e.frontends.Set(frontend, after)
 		e.count(after, 1)
-		if rare := after.getRare(); rare.sources != nil {
-			e.lists.Set(rare.from, rare.sources)
+		for t, list := range after.checks {
+			e.lists.Set(t, list)
 		}
 	} else {
 		e.frontends.Delete(frontend)
@@ -213,10 +217,21 @@ func (e *editor) replace(frontend plan.Frontend, before, after *entry) {
 		return
 	}
 	e.count(before, -1)
-	if from := before.getRare().from; from.kind != none {
-		if _, needed := e.targets.Get(from); !needed {
-			e.lists.Delete(from)
+	for t := range before.checks {
+		if _, needed := e.targets.Get(t); !needed {
+			e.lists.Delete(t)
 		}
+	}
+}
+
+// checks yields the chains that check the entry's source ranges and bounds, with what they check, which is nil if it was read from the kernel.
+func (e *entry) checks(yield func(target, *checks) bool) {
+	rare := e.getRare()
+	if rare.from.kind != none && !yield(rare.from, rare.sources) {
+		return
+	}
+	if e.goes.fence != 0 {
+		yield(target{kind: bounds, id: e.goes.fence}, rare.fence)
 	}
 }
 
@@ -224,7 +239,7 @@ func (e *editor) replace(frontend plan.Frontend, before, after *entry) {
 func (e *editor) count(of *entry, n int) {
 	rare := of.getRare()
 	e.endpoints += n * (len(of.slots) + len(rare.local))
-	for _, counts := range []bool{of.goes.kind != none, rare.from.kind != none, of.unserved} {
+	for _, counts := range []bool{of.goes.kind != none, rare.from.kind != none, of.unserved, of.limited} {
 		if counts {
 			e.services += n
 		}

@@ -19,7 +19,8 @@ func (f *family) Holds(o nf.Object) bool {
 		return false
 	}
 	_, clients := parseClients(o.Name)
-	return (o.Kind != nf.ChainObject || o.Name != chainLayout) && (o.Kind != nf.ElementObject || !clients)
+	_, meter := parseMeter(o.Name)
+	return (o.Kind != nf.ChainObject || o.Name != chainLayout) && (o.Kind != nf.ElementObject || !clients && !meter)
 }
 
 // Reread implements [keeper.Rules]. The fingerprint shows whether chains, sets or other objects were changed: then the next Sync

@@ -70,20 +70,23 @@ func (c chain) declaration() *knftables.Chain {
 // declare adds the declaration of a set or map to a transaction.
 func declare(tx *nft.Transaction, s *set) {
 	typ, typeOf := s.types()
+	var size *uint64
+	var flags []knftables.SetFlag
 	switch counter := "; counter"; { // knftables has no field for it
 	case s.dynamic():
-		tx.Add(&knftables.Map{Name: s.name, Type: typ, TypeOf: typeOf, Size: new(uint64(s.size)),
-			Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}})
-		return
+		size, flags = new(uint64(s.size)), []knftables.SetFlag{knftables.DynamicFlag}
+		if s.timeout {
+			flags = append(flags, knftables.TimeoutFlag)
+		}
 	case s.counts && typ != "":
 		typ += counter
 	case s.counts:
 		typeOf += counter
 	}
 	if s.isMap() {
-		tx.Add(&knftables.Map{Name: s.name, Type: typ, TypeOf: typeOf})
+		tx.Add(&knftables.Map{Name: s.name, Type: typ, TypeOf: typeOf, Size: size, Flags: flags})
 	} else {
-		tx.Add(&knftables.Set{Name: s.name, Type: typ, TypeOf: typeOf})
+		tx.Add(&knftables.Set{Name: s.name, Type: typ, TypeOf: typeOf, Size: size, Flags: flags})
 	}
 }
 

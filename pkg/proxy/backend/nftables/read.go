@@ -157,10 +157,15 @@ type knownSet struct {
 func (r *reader) known(sets []nft.Set) (known []knownSet) {
 	for _, found := range sets {
 		pool, clients := parseClients(found.Name)
+		chain, meter := parseMeter(found.Name)
+		if meter {
+			_, meter = r.targets.Get(chain)
+		}
 		row := r.out.holds.schema.named(found.Name)
 		switch {
 		case clients && found.Map:
 			count(r.sticky, pool&^localBit, 1) // packets write its elements
+		case meter && !found.Map: // and these
 		case row != nil:
 			known = append(known, knownSet{found, row})
 		case found.Map:

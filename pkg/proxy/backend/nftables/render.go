@@ -111,6 +111,7 @@ func renderRoute(r *plan.Route) *entry {
 	e.goes = t
 	e.stick(r)
 	e.guard(r)
+	e.bound(r)
 	return e
 }
 
@@ -138,7 +139,7 @@ func (e *entry) guard(r *plan.Route) {
 	if len(r.SourceRanges) == 0 {
 		return
 	}
-	list := &sources{ranges: r.SourceRanges}
+	list := &checks{ranges: r.SourceRanges}
 	if list.ranges[0].Bits() == 0 {
 		return // all sources are allowed
 	}
@@ -149,4 +150,14 @@ func (e *entry) guard(r *plan.Route) {
 	e.editRare().sources = list
 	e.editRare().from = target{kind: from, id: binary.BigEndian.Uint64(text.Sum(nil))}
 	e.goes.guarded = e.goes.kind != none
+}
+
+// bound checks the bounds of the Service's connections. The chain that does is named after a hash of the Service and the bounds: changed
+// bounds are another chain, which begins to count.
+func (e *entry) bound(r *plan.Route) {
+	if r.Fence == nil || e.goes.kind == none {
+		return
+	}
+	id := sha256.Sum256(fmt.Append(nil, r.Service, *r.Fence))
+	e.limited, e.goes.fence, e.editRare().fence = true, binary.BigEndian.Uint64(id[:]), &checks{fence: r.Fence}
 }

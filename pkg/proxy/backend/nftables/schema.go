@@ -35,6 +35,8 @@ const (
 	setHairpins      = "hairpins"
 	setWatched       = "watched-endpoints"
 	setOnLocalhost   = "localhost-nodeports"
+	setLimited       = "limited"
+	setLimitedPorts  = "limited-nodeports"
 	setFast          = "fast-path-services"
 	setFastPorts     = "fast-path-nodeports"
 )
@@ -53,10 +55,13 @@ type set struct {
 	verdict bool
 	// byType reports that the set is declared by types, because rules look it up by different expressions.
 	byType bool
-	// size is that of an affinity map, in clients.
-	size int
+	// size is that of a set that packets write, in clients; timeout reports that its elements have one.
+	size    int
+	timeout bool
 	// counts reports that each element counts the packets that match it.
 	counts bool
+	// limits reports that it counts what exceeds bounds, not what has no endpoint.
+	limits bool
 	// phase orders the sets within a patch, and for reading.
 	phase phase
 	// cells are the elements of an entry, in a set that is keyed by frontends; nodePort reports that these are node ports.
@@ -108,6 +113,7 @@ func newSchema(family cluster.Family, counting backend.Counting, fast bool) *sch
 	remember := verdictCells(func(e *entry) target { return e.getRare().remember }, func(e *entry) *target { return &e.editRare().remember })
 	unserved := flagCells(func(t *terms) *bool { return &t.unserved }, true)
 	dropped := flagCells(func(t *terms) *bool { return &t.dropped }, true)
+	limited := flagCells(func(t *terms) *bool { return &t.limited }, true)
 	onLocalhost := flagCells(func(t *terms) *bool { return &t.onLocalhost }, false)
 	s := &schema{dialect: d, counting: counting, fast: fast, sets: []*set{
 		{name: mapEndpoints, key: withSlot(frontend), value: endpoint, counts: true, phase: phaseSlots, cells: slots},
@@ -131,6 +137,9 @@ func newSchema(family cluster.Family, counting backend.Counting, fast bool) *sch
 		{name: setDroppedPorts, key: nodePort, phase: phaseGuards, cells: dropped, nodePort: true},
 		{name: setUnserved, key: frontend, counts: true, phase: phaseVerdicts, cells: unserved},
 		{name: setUnservedPorts, key: nodePort, counts: true, phase: phaseVerdicts, cells: unserved, nodePort: true},
+		// Frontends whose connections are bounded; they count what exceeds that.
+		{name: setLimited, key: frontend, counts: true, limits: true, phase: phaseVerdicts, cells: limited},
+		{name: setLimitedPorts, key: nodePort, counts: true, limits: true, phase: phaseVerdicts, cells: limited, nodePort: true},
 		{name: setClusterIPs, key: frontend[:1], byType: true, phase: phaseMembers, members: addrMembers{d.family, clusterIPs}},
 		{name: setNodeAddrs, key: frontend[:1], byType: true, phase: phaseMembers, members: addrMembers{d.family, nodeAddrs}},
 		{name: setOnLocalhost, key: nodePort, phase: phaseVerdicts, cells: onLocalhost, nodePort: true},
@@ -160,7 +169,7 @@ func newSchema(family cluster.Family, counting backend.Counting, fast bool) *sch
 
 // clients returns the affinity map of a pool: it maps a client to an endpoint.
 func (s *schema) clients(pool poolID) *set {
-	return &set{dialect: s.dialect, name: pool.clients(), key: []column{s.addrColumn("saddr", frontendAddr), protocolColumn()}, value: s.endpointColumns(), byType: true, size: pool.size()}
+	return &set{dialect: s.dialect, name: pool.clients(), key: []column{s.addrColumn("saddr", frontendAddr), protocolColumn()}, value: s.endpointColumns(), byType: true, size: pool.size(), timeout: true}
 }
 
 // ref returns the name that a set of a schema with all counters has in this one.
@@ -233,7 +242,11 @@ func (s *set) lines() []string {
 	}
 	switch {
 	case s.dynamic():
-		return []string{title, types, fmt.Sprintf("size %d", s.size), "flags dynamic,timeout"}
+		flags := "flags dynamic"
+		if s.timeout {
+			flags += ",timeout"
+		}
+		return []string{title, types, fmt.Sprintf("size %d", s.size), flags}
 	case s.counts:
 		return []string{title, types, "counter"}
 	}

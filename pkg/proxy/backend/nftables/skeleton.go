@@ -36,6 +36,7 @@ const (
 	chainStray      = "stray-segments"
 	chainLocalhost  = "rejected-on-localhost"
 	chainLoopback   = "received-for-loopback"
+	chainLimited    = "limited"
 	chainFastPath   = "fast-path"
 )
 
@@ -88,7 +89,7 @@ func newWriter(s *schema, node *plan.Node, opts Options) *writer {
 func (w *writer) skeleton() *skeleton {
 	s := &skeleton{chains: append(w.baseChains(), w.sharedChains()...)}
 	text := sha256.New()
-	for _, set := range append(slices.Clip(w.sets), w.clients(0)) {
+	for _, set := range slices.Concat(w.sets, []*set{w.clients(0)}, w.meters(target{}, everyBound())) {
 		fmt.Fprintln(text, set.lines())
 	}
 	for _, chain := range s.chains {
@@ -100,12 +101,15 @@ func (w *writer) skeleton() *skeleton {
 			fmt.Fprintln(text, w.chain(t))
 			t.guarded = true
 			fmt.Fprintln(text, w.chain(t))
-			t.guarded, t.nodePort = false, true
+			t.guarded, t.fence = false, 1
+			fmt.Fprintln(text, w.chain(t))
+			t.fence, t.nodePort = 0, true
 			fmt.Fprintln(text, w.chain(t))
 		}
 	}
 	fmt.Fprintln(text, w.chain(target{kind: remember, seconds: 1}))
-	fmt.Fprintln(text, w.fromChain(target{kind: from}, &sources{ranges: []netip.Prefix{netip.PrefixFrom(w.any, 0)}}))
+	fmt.Fprintln(text, w.checkChain(target{kind: from}, &checks{ranges: []netip.Prefix{netip.PrefixFrom(w.any, 0)}}))
+	fmt.Fprintln(text, w.checkChain(target{kind: bounds}, &checks{fence: everyBound()}))
 	s.digest = hex.EncodeToString(text.Sum(nil)[:8])
 	return s
 }
@@ -195,6 +199,7 @@ func (w *writer) sharedChains() []chain {
 		{name: chainSticky, rules: w.sticky()},
 		{name: chainStray, rules: []string{w.stray()}},
 		w.ranges(),
+		w.limited(),
 		{name: chainUnserved, rules: slices.Concat([]string{"jump " + chainRanges}, w.drops(frontend+" @"+setDropped+" "), w.rejects(""))},
 		{name: chainUnservedNP, rules: slices.Concat(w.drops("meta l4proto . th dport @"+setDroppedPorts+" "), w.rejects(""))},
 		w.translated(),
@@ -210,6 +215,16 @@ func (w *writer) sharedChains() []chain {
 // ranges checks the source ranges of a frontend that has some. Sized chains lead to it, so it is written before them, too.
 func (w *writer) ranges() chain {
 	return chain{name: chainRanges, rules: []string{w.frontend() + " vmap @" + w.ref(mapFirewall)}}
+}
+
+// limited drops packets of connections that exceed the bounds of their Service, and counts them by frontend. Chains that check bounds lead
+// to it.
+func (w *writer) limited() chain {
+	return chain{name: chainLimited, rules: []string{
+		w.frontend() + " @" + w.ref(setLimited) + " drop",
+		w.onNode() + " @" + w.ref(setLimitedPorts) + " drop",
+		"drop",
+	}}
 }
 
 // frontend is the key of a frontend in its sets and maps.
@@ -309,8 +324,11 @@ func (w *writer) drops(what string) []string {
 
 // sized renders a chain that is written over netlink.
 func (w *writer) sized(t target) []nft.Rule {
-	if t.guarded {
+	switch {
+	case t.guarded:
 		return []nft.Rule{{nft.Jump(chainRanges)}, {nft.Goto(t.unguarded().name())}}
+	case t.fence != 0:
+		return []nft.Rule{{nft.Jump(target{kind: bounds, id: t.fence}.name())}, {nft.Goto(t.unfenced().name())}}
 	}
 	onward := func(k kind, n uint32) nft.Goto { return nft.Goto(t.onward(k, n).name()) }
 	var rules []nft.Rule
@@ -367,7 +385,7 @@ func (w *writer) remember(seconds uint32, port poolID) []nft.Rule {
 
 // fromChain drops packets from other sources with one lookup, however long the list. It compares the original source, because
 // the node's own packets to itself have been masqueraded when they arrive.
-func (w *writer) fromChain(t target, list *sources) chain {
+func (w *writer) fromChain(t target, list *checks) chain {
 	texts := make([]string, len(list.ranges))
 	for i, r := range list.ranges {
 		texts[i] = r.String()
@@ -378,9 +396,34 @@ func (w *writer) fromChain(t target, list *sources) chain {
 // chainOf returns a chain of a content, which depends on Services, as text.
 func (w *writer) chainOf(t target, of *content) chain {
 	if list, ok := of.lists.Get(t); ok {
-		return w.fromChain(t, list)
+		return w.checkChain(t, list)
 	}
 	return w.chain(t)
+}
+
+// checkChain returns a chain that checks source ranges or bounds.
+func (w *writer) checkChain(t target, of *checks) chain {
+	if of.fence != nil {
+		return w.fenceChain(t, of.fence)
+	}
+	return w.fromChain(t, of)
+}
+
+// fenceChain checks bounds. Rates come first, because the number of open connections takes the kernel a look at each of them. A client that
+// exceeds its own rate uses up nothing of the Service's.
+func (w *writer) fenceChain(t target, f *cluster.Fence) chain {
+	c := chain{name: t.name()}
+	add := func(n uint32, rule string) {
+		if n > 0 {
+			c.rules = append(c.rules, rule+" goto "+chainLimited)
+		}
+	}
+	rate := func(n uint32) string { return fmt.Sprintf("limit rate over %d/second burst %d packets", n, n) }
+	add(f.ClientPerSecond, fmt.Sprintf("update @%s%016x { %s saddr timeout %s %s }", ratePrefix, t.id, w.ip, idle, rate(f.ClientPerSecond)))
+	add(f.PerSecond, rate(f.PerSecond))
+	add(f.ClientOpen, fmt.Sprintf("add @%s%016x { %s saddr ct count over %d }", openPrefix, t.id, w.ip, f.ClientOpen))
+	add(f.Open, fmt.Sprintf("ct count over %d", f.Open))
+	return c
 }
 
 // chain returns a sized chain as text.

@@ -18,12 +18,14 @@ type target struct {
 	nodePort bool
 	// guarded reports that source ranges are checked first.
 	guarded bool
+	// fence names the bounds of connections that are checked then; 0 is none.
+	fence uint64
 	// n is the number of slots; for a local target, that of the short cut, and m that of the local pool.
 	n, m uint32
 	// by is how a slot is picked.
 	by cluster.Algorithm
 	// seconds is the timeout of session affinity; 0 is none. id then identifies the pool, and also if slots are picked one after
-	// the other; for a remember target it is the service port, for a from target the list.
+	// the other; for a remember target it is the service port, for a from target the list, for a bounds target the fence.
 	seconds uint32
 	id      uint64
 }
@@ -33,6 +35,8 @@ type kind uint8
 
 const (
 	none kind = iota
+	// bounds drops connections that a fence excludes.
+	bounds
 	// pick balances over n slots of the endpoint map.
 	pick
 	// pickLocal balances over n slots of the local endpoint map.
@@ -49,27 +53,31 @@ const (
 	remember
 )
 
-var kindNames = [...]string{none: "", pick: "pick", pickLocal: "pick-local", internal: "internal", external: "external",
+var kindNames = [...]string{none: "", bounds: "fence", pick: "pick", pickLocal: "pick-local", internal: "internal", external: "external",
 	local: "local", from: "from", remember: "remember"}
 
 const (
 	nodePortPrefix = "nodeport-"
 	guardedPrefix  = "guarded-"
+	fencedPrefix   = "fenced-"
 	stickyInfix    = "-sticky-"
 )
 
-// name returns the chain's name: nodeport-local-3-2, external-3, guarded-external-3, pick-3-sticky-10800-0123456789abcdef,
-// pick-maglev-8192, pick-round-robin-3-0123456789abcdef, from-0123456789abcdef, remember-10800-0123456789abcdef.
+// name returns the chain's name: nodeport-local-3-2, external-3, guarded-external-3, fenced-0123456789abcdef-external-3, pick-3-sticky-10800-0123456789abcdef,
+// pick-maglev-8192, pick-round-robin-3-0123456789abcdef, from-0123456789abcdef, fence-0123456789abcdef, remember-10800-0123456789abcdef.
 func (t target) name() string {
 	name := kindNames[t.kind]
 	switch t.kind {
-	case from:
+	case from, bounds:
 		return fmt.Sprintf("%s-%016x", name, t.id)
 	case remember:
 		return fmt.Sprintf("%s-%d-%016x", name, t.seconds, t.id)
 	}
 	if t.nodePort {
 		name = nodePortPrefix + name
+	}
+	if t.fence != 0 {
+		name = fmt.Sprintf("%s%016x-%s", fencedPrefix, t.fence, name)
 	}
 	if t.guarded {
 		name = guardedPrefix + name
@@ -95,7 +103,15 @@ func (t target) name() string {
 // parseTarget is the inverse of name.
 func parseTarget(name string) (target, error) {
 	var t target
+	number := func(text string, base int) uint64 { // an invalid name does not equal its target's
+		n, _ := strconv.ParseUint(text, base, 64)
+		return n
+	}
 	rest, guarded := strings.CutPrefix(name, guardedPrefix)
+	if id, fenced := strings.CutPrefix(rest, fencedPrefix); fenced {
+		id, rest, _ = strings.Cut(id, "-")
+		t.fence = number(id, 16)
+	}
 	rest, nodePort := strings.CutPrefix(rest, nodePortPrefix)
 	t.guarded, t.nodePort = guarded, nodePort
 	sized, sticky, _ := strings.Cut(rest, stickyInfix)
@@ -111,12 +127,8 @@ func parseTarget(name string) (target, error) {
 		}
 	}
 	numbers := strings.Split(strings.TrimPrefix(sized, "-")+"--", "-")
-	number := func(text string, base int) uint64 { // an invalid name does not equal its target's
-		n, _ := strconv.ParseUint(text, base, 64)
-		return n
-	}
 	switch t.kind {
-	case from:
+	case from, bounds:
 		t.id = number(numbers[0], 16)
 	case remember:
 		t.seconds, t.id = uint32(number(numbers[0], 10)), number(numbers[1], 16)
@@ -143,7 +155,7 @@ func (t target) Compare(o target) int {
 	if c := cmp.Compare(t.kind, o.kind); c != 0 {
 		return c
 	}
-	for _, differs := range [...][2]bool{{t.guarded, o.guarded}, {t.nodePort, o.nodePort}} {
+	for _, differs := range [...][2]bool{{t.guarded, o.guarded}, {t.fence != 0, o.fence != 0}, {t.nodePort, o.nodePort}} {
 		switch {
 		case differs[0] && !differs[1]:
 			return 1
@@ -151,7 +163,7 @@ func (t target) Compare(o target) int {
 			return -1
 		}
 	}
-	return cmp.Or(cmp.Compare(t.by, o.by), cmp.Compare(t.n, o.n), cmp.Compare(t.m, o.m), cmp.Compare(t.seconds, o.seconds), cmp.Compare(t.id, o.id))
+	return cmp.Or(cmp.Compare(t.by, o.by), cmp.Compare(t.n, o.n), cmp.Compare(t.m, o.m), cmp.Compare(t.seconds, o.seconds), cmp.Compare(t.id, o.id), cmp.Compare(t.fence, o.fence))
 }
 
 // sharedSlots returns the number of slots in the endpoint map of a frontend with this target.
@@ -188,6 +200,12 @@ func (t target) unguarded() target {
 	return t
 }
 
+// unfenced returns the target that checks no bounds.
+func (t target) unfenced() target {
+	t.fence = 0
+	return t
+}
+
 // forgetful returns the target that balances without affinity.
 func (t target) forgetful() target {
 	if t.seconds = 0; t.by != cluster.RoundRobin {
@@ -209,8 +227,11 @@ func (t target) first() target { return target{kind: t.kind, nodePort: t.nodePor
 
 // needs returns the target and every chain that it leads to.
 func (t target) needs() []target {
-	if t.guarded {
+	switch {
+	case t.guarded:
 		return append(t.unguarded().needs(), t)
+	case t.fence != 0:
+		return append(t.unfenced().needs(), target{kind: bounds, id: t.fence}, t)
 	}
 	switch t.kind {
 	case pick, pickLocal:
@@ -229,7 +250,7 @@ func (t target) needs() []target {
 			all = append(all, t.onward(pickLocal, t.m).needs()...)
 		}
 		return all
-	case from, remember:
+	case from, bounds, remember:
 		return []target{t}
 	default:
 		return nil

@@ -1,0 +1,106 @@
+package cluster
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// AnnotationConnectionLimits is the annotation of a Service with its [Fence]: any of "per-second=1000", "open=5000",
+// "client-per-second=20" and "client-open=100", separated by commas.
+const AnnotationConnectionLimits = "kube-proxy/connection-limits"
+
+// MaxConnectionLimit is the largest number in a Fence.
+const MaxConnectionLimit = 100_000
+
+// Fence bounds the connections of a Service: new ones in a second and open ones, of all clients together and of each client. 0 is no bound.
+type Fence struct {
+	PerSecond, Open, ClientPerSecond, ClientOpen uint32
+}
+
+// bound is a number of a Fence with its name in the annotation, and how it is described.
+type bound struct {
+	name  string
+	value *uint32
+	text  string
+}
+
+func (f *Fence) bounds() [4]bound {
+	return [...]bound{
+		{"per-second", &f.PerSecond, "new a second"},
+		{"open", &f.Open, "open"},
+		{"client-per-second", &f.ClientPerSecond, "new a second of each client"},
+		{"client-open", &f.ClientOpen, "open of each client"},
+	}
+}
+
+// String describes the bounds: "1000 new a second, 100 open of each client".
+func (f *Fence) String() string {
+	var parts []string
+	for _, b := range f.bounds() {
+		if *b.value > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", *b.value, b.text))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Within returns the smaller one of each bound.
+func (f Fence) Within(o Fence) Fence {
+	others := o.bounds()
+	for i, b := range f.bounds() {
+		if other := *others[i].value; other > 0 && (*b.value == 0 || other < *b.value) {
+			*b.value = other
+		}
+	}
+	return f
+}
+
+// AskedFence is the Fence that a Service asks for. Ignored says why the annotation cannot be read; "" if it can.
+type AskedFence struct {
+	Fence
+	Ignored string
+}
+
+// askedFence reads the annotation; nil without one.
+func askedFence(annotations map[string]string) *AskedFence {
+	text, set := annotations[AnnotationConnectionLimits]
+	if !set {
+		return nil
+	}
+	fence, err := ParseFence(text)
+	if err != nil {
+		return &AskedFence{Ignored: fmt.Sprintf("the annotation %s: %v", AnnotationConnectionLimits, err)}
+	}
+	return &AskedFence{Fence: fence}
+}
+
+// ParseFence parses the annotation.
+func ParseFence(text string) (f Fence, err error) {
+	for item := range strings.SplitSeq(text, ",") {
+		if !f.set(item) {
+			return Fence{}, fmt.Errorf("%q is not per-second, open, client-per-second or client-open with = and a number from 1 to %d", brief(item), MaxConnectionLimit)
+		}
+	}
+	return f, nil
+}
+
+// set sets a bound from its text, and reports whether that is valid.
+func (f *Fence) set(text string) bool {
+	name, number, _ := strings.Cut(text, "=")
+	value, err := strconv.ParseUint(strings.TrimSpace(number), 10, 32)
+	for _, b := range f.bounds() {
+		if b.name == strings.TrimSpace(name) && err == nil && value >= 1 && value <= MaxConnectionLimit {
+			*b.value = uint32(value)
+			return true
+		}
+	}
+	return false
+}
+
+func (f *AskedFence) equal(o *AskedFence) bool {
+	if f == nil || o == nil {
+		return f == o
+	}
+	return *f == *o
+}

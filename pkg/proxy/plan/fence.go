@@ -1,0 +1,32 @@
+package plan
+
+import "github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+
+// Fences are the bounds of the connections of Services, which each node applies by itself, in each family apart.
+type Fences struct {
+	// On applies those of cluster.AnnotationConnectionLimits and of Namespaces, whichever is smaller.
+	On bool
+	// Namespaces are the bounds of each Service of a namespace; those of [OtherNamespaces] apply where a namespace has none.
+	Namespaces map[string]cluster.Fence
+}
+
+// OtherNamespaces stands for all namespaces without Fences of their own.
+const OtherNamespaces = "*"
+
+// of returns the bounds of a Service; nil if there are none.
+func (f *Fences) of(s *cluster.Service) *cluster.Fence {
+	if !f.On {
+		return nil
+	}
+	fence, own := f.Namespaces[s.Name.Namespace]
+	if !own {
+		fence = f.Namespaces[OtherNamespaces]
+	}
+	if s.Fence != nil {
+		fence = fence.Within(s.Fence.Fence)
+	}
+	if fence == (cluster.Fence{}) {
+		return nil
+	}
+	return &fence
+}
