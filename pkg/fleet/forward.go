@@ -122,8 +122,8 @@ func (p *podTransport) overSPDY() (httpstream.Dialer, error) {
 type lazily func() (httpstream.Dialer, error)
 
 // Dial is part of [httpstream.Dialer].
-func (make lazily) Dial(protocols ...string) (httpstream.Connection, string, error) {
-	dialer, err := make()
+func (l lazily) Dial(protocols ...string) (httpstream.Connection, string, error) {
+	dialer, err := l()
 	if err != nil {
 		return nil, "", err
 	}
