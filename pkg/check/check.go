@@ -154,7 +154,7 @@ func rows() []row {
 		{"api", "node", Before | After, node},
 		{"proxy", "health", After, health},
 		{"proxy", "mode", After, mode},
-		{"proxy", "rules", After, inForce},
+		{"proxy", "rules", After | During, inForce},
 		{"proxy", "inputs", After, inputs},
 		{"proxy", "services", After, observed},
 	}

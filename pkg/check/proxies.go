@@ -36,7 +36,7 @@ func modes(ctx context.Context, c *Checker) []Result {
 		return ok("rules of mode " + strings.Join(others, ", ") + " are present; the proxy removes them once its own are in force")
 	}
 	return warn("rules of mode "+strings.Join(others, ", ")+" are present beside those of mode "+c.Node.Mode,
-		"Stop the other kube-proxy, if one runs. Then restart this one, which removes the rules; or stop it and run kube-proxy --cleanup.")
+		"What ipvs mode left stays while connections use it. Otherwise stop the other kube-proxy, if one runs. Then restart this one, which removes the rules; or stop it and run kube-proxy --cleanup.")
 }
 
 func processes(_ context.Context, c *Checker) []Result {

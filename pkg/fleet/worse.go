@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -115,9 +116,7 @@ func (n *Node) faults() map[string]int {
 			all[kindOf(message)]++
 		}
 	}
-	for reason, services := range n.Observed {
-		all[reason] = services
-	}
+	maps.Copy(all, n.Observed)
 	return all
 }
 

@@ -60,7 +60,18 @@ func (w *world) fiveSteps() {
 	for _, command := range back {
 		shell(command, 0)
 	}
+	shell("kubectl -n kube-system rollout status daemonset/kube-proxy", 0)
 	w.runs("kube-proxy", "kube-proxy", "kube-proxy")
+	for _, node := range w.lab.Nodes() { // Kubernetes' own has no startup probe
+		w.eventually(node.Name+" is healthy", func() string {
+			connection, err := node.Dial(w.t.Context(), "tcp", "127.0.0.1:10256")
+			if err != nil {
+				return err.Error()
+			}
+			w.must(connection.Close())
+			return ""
+		})
+	}
 	shell(compare, 0)
 	p.end("back")
 
@@ -165,7 +176,7 @@ func (w *world) runs(sets ...string) {
 
 var (
 	heading = regexp.MustCompile(`(?m)^## `)
-	block   = regexp.MustCompile("(?ms)^ *```(console|sh)\n(.*?)^ *```$")
+	block   = regexp.MustCompile("(?ms)^ *```(console|sh)\n(.*?\n) *```$")
 	inline  = regexp.MustCompile("`(kubectl delete [^`]+)`")
 )
 

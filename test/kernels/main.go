@@ -26,6 +26,7 @@ func main() {
 	only := flag.String("only", "", "comma-separated `names` of the suites to run; all if empty")
 	flag.StringVar(&o.peer, "peer", "", "`path` of Kubernetes' own kube-proxy, to leave behind what it leaves; without it ip, ipvsadm and ipset do")
 	flag.StringVar(&o.command, "command", "", "run this shell `script` in place of the suites, in the folder that they run in")
+	flag.BoolVar(&o.counts, "instructions", false, "count instructions in place of time, to measure: one is a nanosecond")
 	flag.IntVar(&o.parallel, "parallel", 1, "`number` of machines that run at the same time; each keeps one processor busy")
 	flag.Parse()
 	o.releases = strings.Split(*releases, ",")
@@ -49,7 +50,7 @@ func userland() []string {
 // options is the command line.
 type options struct {
 	releases      []string
-	quick         bool
+	quick, counts bool
 	parallel      int
 	only          []string
 	peer, command string
@@ -97,7 +98,7 @@ func (o *options) run(ctx context.Context) error {
 		free <- struct{}{}
 		machines.Go(func() {
 			defer func() { <-free }()
-			m := &machine{root: root, files: files, console: os.Stdout}
+			m := &machine{root: root, files: files, counts: o.counts, console: os.Stdout}
 			if release != imageRelease {
 				m.image = image
 			}

@@ -1,10 +1,17 @@
 package packets
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace"
 )
 
 // TestCause describes why a connection to 127.0.0.1:4000 fails.
@@ -27,8 +34,37 @@ func TestCause(t *testing.T) {
 		{v1alpha1.PacketTrace{Verdict: "Sent", Reason: "sent by eth0", Chains: met[:2]}, "sent by eth0; its destination was not translated"},
 		{v1alpha1.PacketTrace{Verdict: "Sent", Reason: "sent by eth0", Chains: met}, "sent by eth0; its destination was not translated" + theirs},
 	} {
-		if got, want := Cause(&test.packet, netip.MustParseAddrPort("127.0.0.1:4000")), "its first packet was "+test.want; got != want {
+		if got, want := cause(&test.packet, netip.MustParseAddrPort("127.0.0.1:4000")), "its first packet was "+test.want; got != want {
 			t.Errorf("%s: %q, want %q", test.packet.Verdict, got, want)
 		}
+	}
+}
+
+// TestCauses traces two connections, of which one sends a packet; and connects also if nothing can be traced.
+func TestCauses(t *testing.T) {
+	to := []netip.AddrPort{netip.MustParseAddrPort("10.96.0.0:10256"), netip.MustParseAddrPort(web)}
+	endpoints := []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:4000"), netip.MustParseAddrPort("127.0.0.1:4001")}
+	for _, failed := range []error{nil, errors.New("another trace is running")} {
+		synctest.Test(t, func(t *testing.T) {
+			kernel := &tracer{descriptions: map[string]trace.Description{}}
+			connected := false
+			c := Causes{Open: func(_ context.Context, f trace.Filter) (trace.Tracer, error) {
+				if len(f.To) != 2 || f.To[0].Port != 10256 || !f.Opening || f.PerSecond == 0 {
+					t.Errorf("the filter is %+v", f)
+				}
+				from(1, protoTCP, "172.18.0.11:40000", web, "").ends(trace.AfterOutput).leaves("eth0").ends(trace.AfterPostrouting).send(kernel)
+				return kernel, failed
+			}}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			causes, err := c.Of(ctx, to, endpoints, func() { connected = true })
+			want := []string{"", "its first packet was sent to " + web + " by eth0; its destination was not translated"}
+			if failed != nil {
+				want[1] = ""
+			}
+			if !errors.Is(err, failed) || !connected || fmt.Sprintf("%q", causes) != fmt.Sprintf("%q", want) {
+				t.Errorf("%v, connected %t, %q, want %q", err, connected, causes, strings.Join(want, ", "))
+			}
+		})
 	}
 }

@@ -313,10 +313,15 @@ func (Kernel) DeleteDevice(name string) error {
 	if err != nil || link == nil {
 		return err
 	}
-	if err := netlink.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("delete the device %s (RTM_DELLINK): %w", name, err)
+	addrs, err := addrsOf(link)
+	failed := []error{err}
+	for _, addr := range addrs {
+		failed = append(failed, deleteRoute(addr))
 	}
-	return nil
+	if err := netlink.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
+		failed = append(failed, fmt.Errorf("delete the device %s (RTM_DELLINK): %w", name, err))
+	}
+	return errors.Join(failed...)
 }
 
 // DeleteAddr is part of [Objects].
@@ -325,14 +330,20 @@ func (Kernel) DeleteAddr(device string, addr netip.Addr) error {
 	if err != nil || link == nil {
 		return err
 	}
-	failed := netlink.AddrDel(link, &netlink.Addr{IPNet: host(addr)})
-	// SetSource may have replaced the route that ends with the address.
-	route := netlink.RouteDel(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: host(addr), Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL})
-	if failed != nil && !errors.Is(failed, unix.EADDRNOTAVAIL) {
-		return fmt.Errorf("delete %s from the device %s (RTM_DELADDR): %w", addr, device, failed)
+	if err := netlink.AddrDel(link, &netlink.Addr{IPNet: host(addr)}); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+		return fmt.Errorf("delete %s from the device %s (RTM_DELADDR): %w", addr, device, err)
 	}
-	if route != nil && !errors.Is(route, unix.ESRCH) {
-		return fmt.Errorf("delete the local route to %s (RTM_DELROUTE): %w", addr, route)
+	return deleteRoute(addr)
+}
+
+// localRoute is a route of SetSource. It leads to lo, because the dummy device is down, to which IPv6 accepts no routes.
+func localRoute(addr netip.Addr) *netlink.Route {
+	return &netlink.Route{Dst: host(addr), Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Protocol: unix.RTPROT_STATIC}
+}
+
+func deleteRoute(addr netip.Addr) error {
+	if err := netlink.RouteDel(localRoute(addr)); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("delete the local route to %s (RTM_DELROUTE): %w", addr, err)
 	}
 	return nil
 }
@@ -348,6 +359,10 @@ func (Kernel) SetSource(device string, addr netip.Addr) error {
 	if err != nil || link == nil {
 		return err
 	}
+	loopback, err := netlink.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("find the device lo (RTM_GETLINK): %w", err)
+	}
 	outside := netip.MustParseAddr("192.0.2.1") // of no machine (RFC 5737, RFC 3849)
 	if addr.Is6() {
 		outside = netip.MustParseAddr("2001:db8::1")
@@ -356,8 +371,8 @@ func (Kernel) SetSource(device string, addr netip.Addr) error {
 	if err != nil || len(found) == 0 || found[0].Src == nil {
 		return nil //nolint:nilerr // there is no route: the machine cannot connect to endpoints elsewhere either
 	}
-	route := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: host(addr), Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL,
-		Scope: netlink.SCOPE_HOST, Src: found[0].Src, Protocol: unix.RTPROT_STATIC}
+	route := localRoute(addr)
+	route.LinkIndex, route.Scope, route.Src = loopback.Attrs().Index, netlink.SCOPE_HOST, found[0].Src
 	if err := netlink.RouteReplace(route); err != nil {
 		return fmt.Errorf("replace the local route to %s (RTM_NEWROUTE): %w", addr, err)
 	}
@@ -365,8 +380,9 @@ func (Kernel) SetSource(device string, addr netip.Addr) error {
 		return nil
 	}
 	// In IPv6 the new route is beside the kernel's own, and after it.
-	old := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: host(addr), Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Protocol: unix.RTPROT_KERNEL}
-	if err := netlink.RouteDel(old); err != nil && !errors.Is(err, unix.ESRCH) {
+	own := localRoute(addr)
+	own.LinkIndex, own.Protocol = link.Attrs().Index, unix.RTPROT_KERNEL
+	if err := netlink.RouteDel(own); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("delete the kernel's local route to %s (RTM_DELROUTE): %w", addr, err)
 	}
 	return nil

@@ -26,10 +26,14 @@ type Listeners struct {
 	token string
 }
 
-// Listen listens on a free port of each of these addresses.
-func Listen(addrs ...netip.Addr) (*Listeners, error) {
+// Listen listens on a free port of the loopback addresses of networks: tcp4, tcp6.
+func Listen(networks ...string) (*Listeners, error) {
 	l := &Listeners{token: rand.Text()}
-	for _, addr := range addrs {
+	for _, network := range networks {
+		addr := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		if network == "tcp6" {
+			addr = netip.IPv6Loopback()
+		}
 		if err := l.listen(addr); err != nil {
 			l.Close()
 			return nil, fmt.Errorf("listen on %s: %w", addr, err)
@@ -94,7 +98,7 @@ func (l *Listeners) Call(to []netip.AddrPort, patience time.Duration) []error {
 			if socket < 0 {
 				continue
 			}
-			if errs[i] = l.result(socket); errs[i] == unix.EAGAIN {
+			if errs[i] = l.result(socket); errors.Is(errs[i], unix.EAGAIN) {
 				waits = true
 				continue
 			}
@@ -125,7 +129,7 @@ func begin(to netip.AddrPort) (socket int, err error) {
 	if err == nil {
 		err = unix.Connect(socket, sockaddr(to))
 	}
-	if err != nil && err != unix.EINPROGRESS {
+	if err != nil && !errors.Is(err, unix.EINPROGRESS) {
 		return -1, errors.Join(err, unix.Close(socket))
 	}
 	return socket, nil
@@ -150,7 +154,7 @@ func (l *Listeners) result(socket int) error {
 	answer := make([]byte, len(l.token)+1)
 	n, err := unix.Read(socket, answer)
 	switch {
-	case err == unix.ENOTCONN: // it is being connected
+	case errors.Is(err, unix.ENOTCONN): // it is being connected
 		return unix.EAGAIN
 	case err != nil:
 		return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -22,9 +23,9 @@ import (
 const (
 	// period is the time between two connections of a family.
 	period = time.Second
-	// firstPatience is how long one may take, and Patience the next one if it fails: what is broken is named within two seconds.
-	firstPatience = 300 * time.Millisecond
-	Patience      = 500 * time.Millisecond
+	// firstPatience is how long one may take, and secondPatience the next one if it fails: what is broken is named within two seconds.
+	firstPatience  = 300 * time.Millisecond
+	secondPatience = 500 * time.Millisecond
 	// traceAgain is how often the cause is looked for again while it lasts.
 	traceAgain = 10 * time.Second
 	// restShare is the pause after a check, as a multiple of its processor time, from shortestRest, which is over before the next period but
@@ -36,12 +37,13 @@ const (
 	calm = 30 * time.Second
 )
 
-// The groups of checks that Config.Check makes: kernel settings, of all packet filters the chains that drop everything, and of the
-// connection tracking table how full it is, which only matters if connections fail.
+// The groups of checks that Config.Check makes: kernel settings, and the chains of all packet filters that drop everything; if connections
+// fail, also how full the connection tracking table is, and whether the proxy has rules.
 const (
 	Settings = "settings"
 	Firewall = "firewall"
 	Tracking = "kernel"
+	Rules    = "proxy"
 )
 
 // Config configures a Canary.
@@ -52,8 +54,9 @@ type Config struct {
 	// Caller makes the connections; Run closes it. Unrouted returns why the kernel sends nothing to an address; nil if it does.
 	Caller   Caller
 	Unrouted func(to netip.AddrPort) error
-	// Trace calls connect, which connects to these routes, and returns why the connections fail.
-	Trace func(ctx context.Context, routes []*plan.Route, connect func()) (map[cluster.Family]string, error)
+	// Causes calls connect, which connects to these addresses, each with one endpoint, and returns until ctx ends why each fails; "" if no
+	// packet was seen.
+	Causes func(ctx context.Context, to, endpoints []netip.AddrPort, connect func()) ([]string, error)
 	// Check returns what is wrong for one of the groups. Measure measures the processor time that it uses, of the calling thread.
 	Check    func(ctx context.Context, group string) []string
 	Measure  func(ctx context.Context) (_ context.Context, spent func() time.Duration)
@@ -286,14 +289,20 @@ func (c *Canary) trace(ctx context.Context, unknown map[cluster.Family]*plan.Rou
 	if len(unknown) == 0 {
 		return
 	}
-	var routes []*plan.Route
-	for _, route := range unknown {
-		routes = append(routes, route)
+	var families []cluster.Family
+	var to, endpoints []netip.AddrPort
+	for family, route := range unknown {
+		families, to, endpoints = append(families, family), append(to, address(route)), append(endpoints, route.Pool.Endpoints[0])
 	}
 	var failed map[cluster.Family]error
-	causes, err := c.config.Trace(ctx, routes, func() { failed = c.connect(unknown, Patience) })
-	for family, failing := range failed {
-		why := causes[family]
+	limited, cancel := context.WithTimeout(ctx, secondPatience)
+	defer cancel()
+	causes, err := c.config.Causes(limited, to, endpoints, func() { failed = c.connect(unknown, secondPatience) })
+	for i, family := range families {
+		if failed[family] == nil {
+			continue
+		}
+		why := causes[i]
 		switch {
 		case why != "":
 		case err != nil:
@@ -301,8 +310,8 @@ func (c *Canary) trace(ctx context.Context, unknown map[cluster.Family]*plan.Rou
 		default:
 			why = "no packet of it was seen"
 		}
-		why = strings.Join(append([]string{why}, c.config.Check(ctx, Tracking)...), "; ")
-		c.traced[family] = &failure{how(failing), why, time.Now()}
+		why = strings.Join(slices.Concat([]string{why}, c.config.Check(ctx, Tracking), c.config.Check(ctx, Rules)), "; ")
+		c.traced[family] = &failure{how(failed[family]), why, time.Now()}
 	}
 }
 

@@ -48,13 +48,13 @@ func newBird(t *testing.T) *bird {
 		Measure: func(ctx context.Context) (context.Context, func() time.Duration) {
 			return ctx, func() time.Duration { return b.spent }
 		},
-		Trace: func(_ context.Context, routes []*plan.Route, connect func()) (map[cluster.Family]string, error) {
+		Causes: func(_ context.Context, to, endpoints []netip.AddrPort, connect func()) ([]string, error) {
+			if fmt.Sprint(to, endpoints) != "[10.96.0.0:10256] [127.0.0.1:4000]" {
+				t.Errorf("traced are connections to %s, with endpoints %s", to, endpoints)
+			}
 			b.traced++
 			connect()
-			if len(routes) != 1 || b.cause == "" {
-				return nil, b.err
-			}
-			return map[cluster.Family]string{cluster.IPv4: b.cause}, b.err
+			return []string{b.cause}, b.err
 		},
 	})
 	return b
@@ -81,7 +81,8 @@ func begun(t *testing.T, errs ...error) *bird {
 	t.Helper()
 	b := newBird(t)
 	b.errs = errs
-	route := &plan.Route{Frontend: plan.Frontend{Addr: netip.MustParseAddr("10.96.0.0"), Port: 10256, Protocol: cluster.TCP}}
+	route := &plan.Route{Frontend: plan.Frontend{Addr: netip.MustParseAddr("10.96.0.0"), Port: 10256, Protocol: cluster.TCP},
+		Pool: &plan.Pool{Endpoints: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:4000")}}}
 	b.Synced(&proxy.Sync{Plan: &plan.Plan{Canary: []*plan.Route{route}}, Results: []backend.Result{{Family: cluster.IPv4}}})
 	return b
 }
@@ -113,13 +114,14 @@ func TestConnections(t *testing.T) {
 		t.Errorf("%d traces, want one: of the slow connection", b.traced)
 	}
 	b.errs, b.cause, b.wrong[Tracking] = []error{syscall.ETIMEDOUT}, "dropped by a chain", []string{"the table is full"}
+	b.wrong[Rules] = []string{"there are no rules"}
 	for range 3 {
-		b.want("no answer", fails("no answer): dropped by a chain; the table is full"))
+		b.want("no answer", fails("no answer): dropped by a chain; the table is full; there are no rules"))
 	}
 	if b.traced != 2 {
 		t.Errorf("%d traces, want another one only: the cause is known", b.traced)
 	}
-	b.errs, b.cause, b.wrong[Tracking] = []error{syscall.ECONNREFUSED}, "", nil
+	b.errs, b.cause, b.wrong = []error{syscall.ECONNREFUSED}, "", nil
 	b.want("another error", fails("connection refused): no packet of it was seen"))
 	b.Canary.traced[cluster.IPv4].at = time.Now().Add(-traceAgain)
 	b.err = errors.New("another trace is running")
@@ -161,7 +163,7 @@ func TestChecks(t *testing.T) {
 		delete(b.wrong, Firewall)
 		time.Sleep(restShare*b.spent - 1)
 		b.want("before they are due", want)
-		time.Sleep(1)
+		time.Sleep(time.Nanosecond)
 		delete(want, Firewall)
 		b.spent = time.Minute
 		b.want("when they are due", want)

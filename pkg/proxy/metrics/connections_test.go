@@ -306,3 +306,14 @@ func (fixedConnections) Counts(cluster.Family) backend.Counting { return backend
 func (f fixedConnections) Connections(context.Context, cluster.Family, iter.Seq[*plan.Route], bool) (*backend.Connections, error) {
 	return f.counts, nil
 }
+
+// TestCanaryIsNotCounted follows a plan with the canary's route, which is no Service's.
+func TestCanaryIsNotCounted(t *testing.T) {
+	snapshot := &cluster.Snapshot{Node: &cluster.Node{}, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}}
+	p := plan.Compute(snapshot, &plan.Options{Canary: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:4000")}}, nil)
+	c := &connections{byPort: newSeries[servicePort](nil), known: map[cluster.Family]*plan.Plan{}}
+	c.follow(cluster.IPv4, p)
+	if len(p.Canary) != 1 || len(c.byPort.all) > 0 {
+		t.Errorf("%d routes of the canary, and %d series", len(p.Canary), len(c.byPort.all))
+	}
+}

@@ -67,8 +67,10 @@ config_refused_total   counter -         here
 config_differs         gauge   -         here
 invalid_manifests      gauge   -         here
 contested_frontends    gauge   -         here
+dataplane_broken       gauge   check     here
 services_delayed       gauge   -         here
 fast_path_devices      gauge   -         here
+dataplane_broken       gauge   check     here
 refused_service_ports  gauge   ip_family here
 waiting                gauge   reason    here
 watch_failing          gauge   reason,resource here
