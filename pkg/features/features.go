@@ -25,6 +25,9 @@ const (
 	// cluster the kubelet writes the field, and a kubelet's gate of the same name decides.
 	DisableNodeKubeProxyVersion featuregate.Feature = "DisableNodeKubeProxyVersion"
 
+	// DrainIPVSMode keeps what established connections use of Kubernetes' kube-proxy in ipvs mode until they have ended.
+	DrainIPVSMode featuregate.Feature = "DrainIPVSMode"
+
 	// FlowtableFastPath honours the annotation cluster.AnnotationFastPath of Services.
 	FlowtableFastPath featuregate.Feature = "FlowtableFastPath"
 
@@ -53,6 +56,7 @@ const (
 type Gates struct {
 	AllowServiceExternalIPs             bool
 	DisableNodeKubeProxyVersion         bool
+	DrainIPVSMode                       bool
 	FlowtableFastPath                   bool
 	KeepTerminatingUDPFlows             bool
 	KubeProxyNFTablesLocalhostNodePorts bool
@@ -139,6 +143,7 @@ func read(gate featuregate.FeatureGate) Gates {
 	return Gates{
 		AllowServiceExternalIPs:             gate.Enabled(AllowServiceExternalIPs),
 		DisableNodeKubeProxyVersion:         gate.Enabled(DisableNodeKubeProxyVersion),
+		DrainIPVSMode:                       gate.Enabled(DrainIPVSMode),
 		FlowtableFastPath:                   gate.Enabled(FlowtableFastPath),
 		KeepTerminatingUDPFlows:             gate.Enabled(KeepTerminatingUDPFlows),
 		KubeProxyNFTablesLocalhostNodePorts: gate.Enabled(KubeProxyNFTablesLocalhostNodePorts),

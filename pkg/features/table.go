@@ -60,6 +60,16 @@ func table() []row {
 			end: "locked to true, then removed (KEP-4004)",
 		},
 		{
+			name: DrainIPVSMode,
+			specs: featuregate.VersionedSpecs{
+				{Version: version.MajorMinor(1, 37), Default: false, PreRelease: featuregate.Alpha},
+			},
+			effect: "Established connections go on when this proxy takes over from Kubernetes' kube-proxy in ipvs mode: the virtual servers and " +
+				"addresses that they use are removed when they have ended. Until then, pods and other machines reach the node's own ports, such as 22, " +
+				"through these addresses. Without it, all are removed at once.",
+			end: mayChange,
+		},
+		{
 			name: FlowtableFastPath,
 			specs: featuregate.VersionedSpecs{
 				{Version: version.MajorMinor(1, 37), Default: false, PreRelease: featuregate.Alpha},

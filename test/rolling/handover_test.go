@@ -153,7 +153,11 @@ func (w *world) handOver(from, to running, r rate, settle time.Duration) (fresh,
 	l := start(w.Context(), probes, r)
 	w.after(settle)
 	end()
-	end = w.begin(to.path, to.mode)
+	var gates []string
+	if from.mode == "ipvs" {
+		gates = []string{"DrainIPVSMode: true"}
+	}
+	end = w.begin(to.path, to.mode, gates...)
 	defer func() {
 		end()
 		if w.Failed() {

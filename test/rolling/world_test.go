@@ -184,8 +184,8 @@ func (w *world) after(d time.Duration) {
 // minute.
 const patience = 5 * time.Minute
 
-// begin starts a program in node1, until the returned function is called.
-func (w *world) begin(program, mode string) (end func()) {
+// begin starts a program in node1, with feature gates, until the returned function is called.
+func (w *world) begin(program, mode string, gates ...string) (end func()) {
 	w.Helper()
 	kubeproxy.MustWrite(w.file("config.yaml"), fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
@@ -196,7 +196,8 @@ clientConnection: {kubeconfig: %s, contentType: application/json}
 healthzBindAddress: 127.0.0.1:10256
 metricsBindAddress: 127.0.0.1:10249
 conntrack: {maxPerCore: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
-`, mode, w.file("kubeconfig")))
+featureGates: {%s}
+`, mode, w.file("kubeconfig"), strings.Join(gates, ", ")))
 	command := w.lab.Node1.Command(program, "--config", w.file("config.yaml"))
 	command.Env = w.env
 	w.log.Reset()

@@ -6,6 +6,7 @@
 package ipvs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -57,15 +58,18 @@ type Objects interface {
 	DeleteSet(name string) error
 	// Device returns the addresses of a dummy device; exists is false if there is no dummy device of that name.
 	Device(name string) (addrs []netip.Addr, exists bool, err error)
-	// DeleteAddr deletes an address of a dummy device, with its route. A missing one is not an error.
+	// DeleteAddr deletes an address of a dummy device. A missing one is not an error.
 	DeleteAddr(device string, addr netip.Addr) error
-	// SetSource makes this machine's new connections to an address of a dummy device come from the machine's address towards its
-	// default route, if it has one, instead of from the device's address itself.
-	SetSource(device string, addr netip.Addr) error
+	// SetSource makes this machine's new connections to addresses of a dummy device come from the machine's address towards its
+	// default route, if it has one, instead of from the device's address itself. It replaces the local route to the address, which no
+	// other device may have. The error is that of the first address that fails.
+	SetSource(ctx context.Context, device string, addrs []netip.Addr) error
+	// DeleteRoutes deletes the routes of SetSource, except those to some addresses.
+	DeleteRoutes(except map[netip.Addr]bool) error
 	// DeleteDevice deletes a dummy device. A missing one is not an error.
 	DeleteDevice(name string) error
-	// Bound returns the local addresses of the open connections of this machine's own sockets.
+	// Bound returns the local addresses of the open connections of this machine's own sockets, of those protocols that the kernel can list.
 	Bound() (map[netip.Addr]bool, error)
-	// LocalAddrs returns the addresses of all devices.
-	LocalAddrs() ([]netip.Addr, error)
+	// Elsewhere returns the addresses of all devices except a dummy device.
+	Elsewhere(device string) ([]netip.Addr, error)
 }

@@ -3,6 +3,8 @@
 package ipvs
 
 import (
+	"cmp"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -270,8 +272,17 @@ func (Kernel) Device(name string) (addrs []netip.Addr, exists bool, err error) {
 	if err != nil || link == nil {
 		return nil, false, err
 	}
-	addrs, err = addrsOf(link)
+	addrs, err = addrsOf(func(index int) bool { return index == link.Attrs().Index })
 	return addrs, true, err
+}
+
+// Elsewhere is part of [Objects].
+func (Kernel) Elsewhere(device string) ([]netip.Addr, error) {
+	link, err := dummy(device)
+	if err != nil {
+		return nil, err
+	}
+	return addrsOf(func(index int) bool { return link == nil || index != link.Attrs().Index })
 }
 
 // dummy returns a dummy device; nil if there is none.
@@ -289,18 +300,18 @@ func dummy(name string) (netlink.Link, error) {
 	return link, nil
 }
 
-// addrsOf returns the addresses of a device, or of all devices if it is nil.
-func addrsOf(link netlink.Link) ([]netip.Addr, error) {
-	list, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+// addrsOf returns the addresses of the devices with a wanted index.
+func addrsOf(wanted func(index int) bool) ([]netip.Addr, error) {
+	list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
 	for attempt := 1; attempt < attempts && errors.Is(err, netlink.ErrDumpInterrupted); attempt++ {
-		list, err = netlink.AddrList(link, netlink.FAMILY_ALL)
+		list, err = netlink.AddrList(nil, netlink.FAMILY_ALL)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list addresses (RTM_GETADDR): %w", err)
 	}
 	var addrs []netip.Addr
 	for _, a := range list {
-		if addr, ok := netip.AddrFromSlice(a.IP); ok {
+		if addr, ok := netip.AddrFromSlice(a.IP); ok && wanted(a.LinkIndex) {
 			addrs = append(addrs, addr.Unmap())
 		}
 	}
@@ -313,15 +324,10 @@ func (Kernel) DeleteDevice(name string) error {
 	if err != nil || link == nil {
 		return err
 	}
-	addrs, err := addrsOf(link)
-	failed := []error{err}
-	for _, addr := range addrs {
-		failed = append(failed, deleteRoute(addr))
-	}
 	if err := netlink.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
-		failed = append(failed, fmt.Errorf("delete the device %s (RTM_DELLINK): %w", name, err))
+		return fmt.Errorf("delete the device %s (RTM_DELLINK): %w", name, err)
 	}
-	return errors.Join(failed...)
+	return nil
 }
 
 // DeleteAddr is part of [Objects].
@@ -333,19 +339,41 @@ func (Kernel) DeleteAddr(device string, addr netip.Addr) error {
 	if err := netlink.AddrDel(link, &netlink.Addr{IPNet: host(addr)}); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
 		return fmt.Errorf("delete %s from the device %s (RTM_DELADDR): %w", addr, device, err)
 	}
-	return deleteRoute(addr)
-}
-
-// localRoute is a route of SetSource. It leads to lo, because the dummy device is down, to which IPv6 accepts no routes.
-func localRoute(addr netip.Addr) *netlink.Route {
-	return &netlink.Route{Dst: host(addr), Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Protocol: unix.RTPROT_STATIC}
-}
-
-func deleteRoute(addr netip.Addr) error {
-	if err := netlink.RouteDel(localRoute(addr)); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("delete the local route to %s (RTM_DELROUTE): %w", addr, err)
-	}
 	return nil
+}
+
+// routeProtocol is the origin of SetSource's routes, by which they are found again. No program in iproute2's rt_protos has it.
+const routeProtocol = 107
+
+// localRoute is a route in the kernel's table of this machine's own addresses.
+func localRoute(addr netip.Addr, link netlink.Link, protocol netlink.RouteProtocol) *netlink.Route {
+	return &netlink.Route{Dst: host(addr), LinkIndex: link.Attrs().Index, Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Protocol: protocol}
+}
+
+// DeleteRoutes is part of [Objects].
+func (Kernel) DeleteRoutes(except map[netip.Addr]bool) error {
+	var failed error
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		list := func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_LOCAL, Protocol: routeProtocol}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
+		}
+		routes, err := list()
+		for attempt := 1; attempt < attempts && errors.Is(err, netlink.ErrDumpInterrupted); attempt++ {
+			routes, err = list()
+		}
+		if err != nil {
+			return fmt.Errorf("list the local routes (RTM_GETROUTE): %w", err)
+		}
+		for _, route := range routes {
+			if addr, _ := netip.AddrFromSlice(route.Dst.IP); except[addr.Unmap()] {
+				continue
+			}
+			if err := netlink.RouteDel(&route); err != nil && !errors.Is(err, unix.ESRCH) {
+				failed = cmp.Or(failed, fmt.Errorf("delete the local route to %s (RTM_DELROUTE): %w", route.Dst, err))
+			}
+		}
+	}
+	return failed
 }
 
 // host returns the range of one address.
@@ -354,7 +382,7 @@ func host(addr netip.Addr) *net.IPNet {
 }
 
 // SetSource is part of [Objects].
-func (Kernel) SetSource(device string, addr netip.Addr) error {
+func (Kernel) SetSource(ctx context.Context, device string, addrs []netip.Addr) error {
 	link, err := dummy(device)
 	if err != nil || link == nil {
 		return err
@@ -363,16 +391,36 @@ func (Kernel) SetSource(device string, addr netip.Addr) error {
 	if err != nil {
 		return fmt.Errorf("find the device lo (RTM_GETLINK): %w", err)
 	}
-	outside := netip.MustParseAddr("192.0.2.1") // of no machine (RFC 5737, RFC 3849)
-	if addr.Is6() {
-		outside = netip.MustParseAddr("2001:db8::1")
+	source4, source6 := sourceTo("192.0.2.1"), sourceTo("2001:db8::1") // of no machine (RFC 5737, RFC 3849)
+	var failed error
+	for _, addr := range addrs {
+		source := source4
+		if addr.Is6() {
+			source = source6
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if source != nil { // without one the machine cannot connect to endpoints elsewhere either
+			failed = cmp.Or(failed, setSource(addr, source, link, loopback))
+		}
 	}
-	found, err := netlink.RouteGet(outside.AsSlice())
-	if err != nil || len(found) == 0 || found[0].Src == nil {
-		return nil //nolint:nilerr // there is no route: the machine cannot connect to endpoints elsewhere either
+	return failed
+}
+
+// sourceTo returns the address from which this machine connects to another one; nil if there is no route.
+func sourceTo(machine string) net.IP {
+	found, err := netlink.RouteGet(netip.MustParseAddr(machine).AsSlice())
+	if err != nil || len(found) == 0 {
+		return nil
 	}
-	route := localRoute(addr)
-	route.LinkIndex, route.Scope, route.Src = loopback.Attrs().Index, netlink.SCOPE_HOST, found[0].Src
+	return found[0].Src
+}
+
+// setSource replaces the route to an address of link by one to lo, because the dummy device is down, to which IPv6 accepts no routes.
+func setSource(addr netip.Addr, source net.IP, link, loopback netlink.Link) error {
+	route := localRoute(addr, loopback, routeProtocol)
+	route.Scope, route.Src = netlink.SCOPE_HOST, source
 	if err := netlink.RouteReplace(route); err != nil {
 		return fmt.Errorf("replace the local route to %s (RTM_NEWROUTE): %w", addr, err)
 	}
@@ -380,9 +428,7 @@ func (Kernel) SetSource(device string, addr netip.Addr) error {
 		return nil
 	}
 	// In IPv6 the new route is beside the kernel's own, and after it.
-	own := localRoute(addr)
-	own.LinkIndex, own.Protocol = link.Attrs().Index, unix.RTPROT_KERNEL
-	if err := netlink.RouteDel(own); err != nil && !errors.Is(err, unix.ESRCH) {
+	if err := netlink.RouteDel(localRoute(addr, link, unix.RTPROT_KERNEL)); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("delete the kernel's local route to %s (RTM_DELROUTE): %w", addr, err)
 	}
 	return nil
@@ -398,6 +444,9 @@ func (Kernel) Bound() (map[netip.Addr]bool, error) {
 			for attempt := 1; attempt < attempts && errors.Is(err, netlink.ErrDumpInterrupted); attempt++ {
 				sockets, err = list(family)
 			}
+			if errors.Is(err, unix.ENOENT) { // a kernel without inet_diag, or udp_diag
+				continue
+			}
 			if err != nil {
 				return nil, fmt.Errorf("list this machine's connections (SOCK_DIAG_BY_FAMILY): %w", err)
 			}
@@ -410,6 +459,3 @@ func (Kernel) Bound() (map[netip.Addr]bool, error) {
 	}
 	return bound, nil
 }
-
-// LocalAddrs is part of [Objects].
-func (Kernel) LocalAddrs() ([]netip.Addr, error) { return addrsOf(nil) }

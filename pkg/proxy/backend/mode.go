@@ -2,6 +2,7 @@ package backend
 
 import (
 	"context"
+	"errors"
 	"math"
 	"time"
 
@@ -40,10 +41,17 @@ type Remover interface {
 // Drainer is a Remover of objects that established connections pass through.
 type Drainer interface {
 	Remover
-	// Drain removes what no connection uses, and keeps new connections from the rest. It reports whether something is left; to
-	// find out whether that is still used, call it again.
-	Drain(ctx context.Context, families ...cluster.Family) (left bool, err error)
+	// Drain removes what no connection uses, and keeps new connections from the rest. It returns what is left, if anything; to find out
+	// whether that is still used, call it again. Unless last is nil, it is what the call before has left: if there is more now, Drain
+	// changes nothing, and the error is [ErrRival].
+	Drain(ctx context.Context, last Left, families ...cluster.Family) (left Left, err error)
 }
+
+// Left are the names of objects that a Drainer has left.
+type Left map[string]bool
+
+// ErrRival means that another proxy writes what is to be removed.
+var ErrRival = errors.New("another proxy writes it again")
 
 // OrAll returns the given families, or all if there are none.
 func OrAll(families []cluster.Family) []cluster.Family {

@@ -36,6 +36,8 @@ type Config struct {
 	Others []Mode
 	// Families are the families that this proxy serves, or will.
 	Families []cluster.Family
+	// Drain keeps what connections use of other modes until they have ended.
+	Drain bool
 	// Seen is called each time another proxy is detected. It must not block.
 	Seen func(mode string, at time.Time)
 	// Processes returns the ids of processes that may be the other proxy.
@@ -52,12 +54,13 @@ type Observer struct {
 	// are more, with those in which the rules of other modes are no longer needed: none stands for all.
 	inForce map[cluster.Family]bool
 	grown   chan []cluster.Family
-	// logged are the modes for which another proxy has been logged; only Run uses it.
-	logged logonce.Conditions[string]
+	// logged are the modes for which another proxy has been logged, which only Run uses, failed those whose rules cannot be removed,
+	// which only removeAll uses.
+	logged, failed logonce.Conditions[string]
 
 	mu sync.Mutex
 	// checked reports that the rules of other modes have been removed, in families. absent holds the modes whose rules were
-	// removed or have been absent since.
+	// removed or have been absent since: if there are any, they are another proxy's.
 	checked  bool
 	families []cluster.Family
 	absent   map[string]bool
@@ -68,7 +71,8 @@ var _ proxy.Observer = (*Observer)(nil)
 // New returns an Observer; Run starts it.
 func New(config Config) *Observer {
 	return &Observer{config: config, drifted: make(chan struct{}, 1), inForce: map[cluster.Family]bool{},
-		grown: make(chan []cluster.Family, len(config.Families)), absent: map[string]bool{}, logged: logonce.Conditions[string]{Again: logonce.Reminder}}
+		grown: make(chan []cluster.Family, len(config.Families)), absent: map[string]bool{},
+		logged: logonce.Conditions[string]{Again: logonce.Reminder}, failed: logonce.Conditions[string]{Again: logonce.Reminder}}
 }
 
 // Synced lets the rules of other modes be removed in the families whose rules of this proxy are in force.

@@ -2,6 +2,7 @@ package takeover
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -21,29 +22,32 @@ const drainPause = 30 * time.Second
 // The proxy that wrote them may still be ending, as in a rolling update that starts the new Pod first, and write once more: so
 // they are removed again if they are there after some time. Those that come back later are another proxy's, which Run reports.
 //
-// What connections pass through is removed when they have ended.
+// What connections pass through is removed when they have ended, unless there is more of it than before: then all is another proxy's.
 func (o *Observer) removeAll(ctx context.Context) {
 	var families []cluster.Family
 	var pauses []time.Duration // until they are removed again
 	var again <-chan time.Time
-	var used []Mode
+	used := map[string]backend.Left{} // by mode
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case families = <-o.grown:
-			used = o.remove(ctx, o.config.Others, families)
+			used = o.remove(ctx, o.config.Others, nil, families)
 			pauses = []time.Duration{5 * time.Second, 10 * time.Second, 30 * time.Second}
 		case <-again:
-			modes := used
-			if len(pauses) > 0 {
-				pauses = pauses[1:]
-				modes = slices.DeleteFunc(slices.Clone(o.config.Others), func(m Mode) bool {
-					present, err := m.Present(ctx, families...)
-					return err != nil || !present
-				})
+			first := len(pauses) > 0
+			modes := slices.DeleteFunc(slices.Clone(o.config.Others), func(m Mode) bool {
+				if used[m.Name] != nil || !first {
+					return used[m.Name] == nil
+				}
+				present, err := m.Present(ctx, families...)
+				return err != nil || !present
+			})
+			if first {
+				pauses, used = pauses[1:], nil
 			}
-			used = o.remove(ctx, modes, families)
+			used = o.remove(ctx, modes, used, families)
 		}
 		again = nil
 		switch {
@@ -59,27 +63,34 @@ func (o *Observer) removeAll(ctx context.Context) {
 	}
 }
 
-// remove removes the rules of modes. It returns those of which something is left because connections use it.
-func (o *Observer) remove(ctx context.Context, modes []Mode, families []cluster.Family) (used []Mode) {
+// remove removes the rules of modes. It returns what is left because connections use it; last is what was left before.
+func (o *Observer) remove(ctx context.Context, modes []Mode, last map[string]backend.Left, families []cluster.Family) map[string]backend.Left {
 	logger := klog.FromContext(ctx)
+	used := map[string]backend.Left{}
 	for _, m := range modes {
-		left, err := m.drain(ctx, families)
-		if err != nil {
+		left, err := o.drain(ctx, m, last[m.Name], families)
+		rival := errors.Is(err, backend.ErrRival)
+		switch {
+		case ctx.Err() != nil:
+			return used
+		case err == nil || rival:
+			o.failed.Ended(m.Name)
+		case o.failed.Changed(m.Name, err.Error()):
 			logger.Error(err, "Cannot remove the rules of another mode; stop this proxy and run kube-proxy --cleanup, or restart the node", "mode", m.Name)
 		}
-		if left {
+		if len(left) > 0 {
 			logger.V(2).Info("Connections pass through what another mode left; it is removed when they have ended", "mode", m.Name)
-			used = append(used, m)
+			used[m.Name] = left
 		}
-		o.setAbsent(m, err == nil && !left)
+		o.setAbsent(m, rival || err == nil && len(left) == 0)
 	}
 	return used
 }
 
-// drain removes the rules of the mode, and reports whether something is left because connections use it.
-func (m Mode) drain(ctx context.Context, families []cluster.Family) (left bool, err error) {
-	if d, ok := m.Remover.(backend.Drainer); ok {
-		return d.Drain(ctx, families...)
+// drain removes the rules of the mode, and returns what is left because connections use it.
+func (o *Observer) drain(ctx context.Context, m Mode, last backend.Left, families []cluster.Family) (backend.Left, error) {
+	if d, ok := m.Remover.(backend.Drainer); ok && o.config.Drain {
+		return d.Drain(ctx, last, families...)
 	}
-	return false, m.Remove(ctx, families...)
+	return nil, m.Remove(ctx, families...)
 }

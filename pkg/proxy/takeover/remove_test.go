@@ -2,6 +2,7 @@ package takeover
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
@@ -174,13 +176,51 @@ func TestRemoveAtOnce(t *testing.T) {
 type draining struct {
 	ending
 	until time.Time
+	more  atomic.Bool // than it has left
 }
 
-func (d *draining) Drain(context.Context, ...cluster.Family) (left bool, err error) {
+func (d *draining) Drain(_ context.Context, last backend.Left, _ ...cluster.Family) (backend.Left, error) {
 	d.removals.Add(1)
-	left = time.Now().Before(d.until)
+	if d.more.Load() && last != nil {
+		return nil, backend.ErrRival
+	}
+	left := time.Now().Before(d.until)
 	d.present.Store(left)
-	return left, nil
+	if !left {
+		return nil, nil
+	}
+	return backend.Left{"one": true}, errors.New("one cannot be looked at")
+}
+
+// TestDrainRival checks that a drain ends, and another proxy is reported, when there is more than the drain has left, and that without
+// Drain all is removed at once.
+func TestDrainRival(t *testing.T) {
+	for _, drain := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			d := &draining{until: time.Now().Add(time.Hour)}
+			d.present.Store(true)
+			var seen atomic.Int32
+			w := New(Config{Families: []cluster.Family{cluster.IPv4}, Others: []Mode{{"drains", d}}, Drain: drain,
+				Seen: func(string, time.Time) { seen.Add(1) }, Processes: func() ([]int, error) { return nil, nil }})
+			w.Synced(inForce(cluster.IPv4))
+			go w.Run(ctx) //nolint:errcheck // it returns nil
+			time.Sleep(20 * time.Minute)
+			if d.present.Load() != drain || seen.Load() != 0 {
+				t.Errorf("Drain %t: present is %t, seen %d times", drain, d.present.Load(), seen.Load())
+			}
+			if !drain {
+				return
+			}
+			d.more.Store(true)
+			before := d.removals.Load()
+			time.Sleep(20 * time.Minute)
+			if d.removals.Load() != before+1 || seen.Load() == 0 || !d.present.Load() {
+				t.Errorf("%d attempts more, seen %d times, present is %t", d.removals.Load()-before, seen.Load(), d.present.Load())
+			}
+		})
+	}
 }
 
 // TestDrain checks that what connections use is removed when they have ended, however late that is, and only then: rules of another
@@ -193,7 +233,7 @@ func TestDrain(t *testing.T) {
 		d.present.Store(true)
 		var mu sync.Mutex
 		seen := map[string]int{}
-		w := New(Config{Families: []cluster.Family{cluster.IPv4}, Others: []Mode{{"drains", d}, {"ends", e}}, Seen: func(mode string, _ time.Time) {
+		w := New(Config{Families: []cluster.Family{cluster.IPv4}, Others: []Mode{{"drains", d}, {"ends", e}}, Drain: true, Seen: func(mode string, _ time.Time) {
 			mu.Lock()
 			defer mu.Unlock()
 			seen[mode]++

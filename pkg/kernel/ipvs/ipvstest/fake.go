@@ -2,6 +2,7 @@
 package ipvstest
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -24,8 +25,8 @@ type Fake struct {
 	// Dummies are the dummy devices with their addresses, Others all other addresses.
 	Dummies map[string][]netip.Addr
 	Others  []netip.Addr
-	// Refuse, unless nil, is the error of every deletion of a virtual server.
-	Refuse error
+	// Refuse, unless nil, is the error of every deletion of a virtual server, Unseen that of Destinations, of Bound and of SetSource.
+	Refuse, Unseen error
 }
 
 var _ ipvs.Objects = (*Fake)(nil)
@@ -45,7 +46,7 @@ func (f *Fake) DeleteServer(s ipvs.Server) error {
 
 // Destinations is part of [ipvs.Objects].
 func (f *Fake) Destinations(s ipvs.Server) ([]ipvs.Destination, error) {
-	return slices.Clone(f.Backends[s]), nil
+	return slices.Clone(f.Backends[s]), f.Unseen
 }
 
 // Quiesce is part of [ipvs.Objects].
@@ -93,19 +94,27 @@ func (f *Fake) DeleteAddr(device string, addr netip.Addr) error {
 }
 
 // SetSource is part of [ipvs.Objects].
-func (f *Fake) SetSource(device string, addr netip.Addr) error {
-	if !slices.Contains(f.Dummies[device], addr) {
-		return fmt.Errorf("the device %s has no address %s", device, addr)
+func (f *Fake) SetSource(_ context.Context, device string, addrs []netip.Addr) error {
+	for _, addr := range addrs {
+		if !slices.Contains(f.Dummies[device], addr) {
+			return fmt.Errorf("the device %s has no address %s", device, addr)
+		}
+		if f.Sources == nil {
+			f.Sources = map[netip.Addr]bool{}
+		}
+		f.Sources[addr] = true
 	}
-	if f.Sources == nil {
-		f.Sources = map[netip.Addr]bool{}
-	}
-	f.Sources[addr] = true
+	return f.Unseen
+}
+
+// DeleteRoutes is part of [ipvs.Objects].
+func (f *Fake) DeleteRoutes(except map[netip.Addr]bool) error {
+	maps.DeleteFunc(f.Sources, func(addr netip.Addr, _ bool) bool { return !except[addr] })
 	return nil
 }
 
 // Bound is part of [ipvs.Objects].
-func (f *Fake) Bound() (map[netip.Addr]bool, error) { return maps.Clone(f.Sockets), nil }
+func (f *Fake) Bound() (map[netip.Addr]bool, error) { return maps.Clone(f.Sockets), f.Unseen }
 
 // DeleteDevice is part of [ipvs.Objects].
 func (f *Fake) DeleteDevice(name string) error {
@@ -113,11 +122,13 @@ func (f *Fake) DeleteDevice(name string) error {
 	return nil
 }
 
-// LocalAddrs is part of [ipvs.Objects].
-func (f *Fake) LocalAddrs() ([]netip.Addr, error) {
+// Elsewhere is part of [ipvs.Objects].
+func (f *Fake) Elsewhere(device string) ([]netip.Addr, error) {
 	all := slices.Clone(f.Others)
-	for _, addrs := range f.Dummies {
-		all = append(all, addrs...)
+	for name, addrs := range f.Dummies {
+		if name != device {
+			all = append(all, addrs...)
+		}
 	}
 	return all, nil
 }

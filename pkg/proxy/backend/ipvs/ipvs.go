@@ -70,94 +70,55 @@ var _ backend.Drainer = Mode{}
 // Remove implements [backend.Remover]. The chains must be removed before, because their rules use the sets. The device has the
 // addresses of both families, so nothing is removed in one family alone.
 func (m Mode) Remove(ctx context.Context, families ...cluster.Family) error {
-	_, err := m.remove(ctx, families, false)
-	return err
-}
-
-// Drain implements [backend.Drainer]. ip_vs translates packets to its virtual servers after routing, if the address is the machine's
-// own. So a connection needs its server, which other connections no longer reach, and its address.
-func (m Mode) Drain(ctx context.Context, families ...cluster.Family) (left bool, err error) {
-	return m.remove(ctx, families, true)
-}
-
-// remove removes everything or, to drain, what no connection uses.
-func (m Mode) remove(ctx context.Context, families []cluster.Family, drain bool) (left bool, err error) {
 	if len(families) == 1 {
-		return false, nil
+		return nil
 	}
-	existing, err := m.Objects.Sets(func(name string) bool { _, ours := short(name); return ours })
+	found, err := m.look()
 	if err != nil {
-		return false, err
+		return err
 	}
-	addrs, exists, err := m.Objects.Device(device)
-	if err != nil {
-		return false, err
+	return m.removeAll(ctx, found)
+}
+
+// leftovers are what ipvs mode left.
+type leftovers struct {
+	servers []ipvs.Server
+	sets    []ipvs.Set
+	// device reports whether the device exists. addrs are its addresses, elsewhere those of all other devices.
+	device           bool
+	addrs, elsewhere []netip.Addr
+}
+
+func (m Mode) look() (found leftovers, err error) {
+	if found.sets, err = m.Objects.Sets(func(name string) bool { _, ours := short(name); return ours }); err != nil {
+		return found, err
 	}
-	servers, err := m.servers(addrs, existing)
-	if err != nil {
-		return false, err
+	if found.addrs, found.device, err = m.Objects.Device(device); err != nil {
+		return found, err
 	}
-	used := map[netip.Addr]bool{}
-	if drain && exists {
-		if used, err = m.quiesce(servers, addrs); err != nil {
-			return true, err
-		}
+	if found.elsewhere, err = m.Objects.Elsewhere(device); err != nil {
+		return found, err
 	}
-	// The sets and the device identify kube-proxy's virtual servers, so they are removed last.
+	found.servers, err = m.servers(found)
+	return found, err
+}
+
+// removeAll removes what was found. The sets and the device identify kube-proxy's virtual servers, so they are removed last.
+func (m Mode) removeAll(ctx context.Context, found leftovers) error {
 	var failed []error
-	for _, s := range servers {
-		if !used[s.Addr.Addr()] {
-			failed = append(failed, m.Objects.DeleteServer(s))
-		}
+	for _, s := range found.servers {
+		failed = append(failed, m.Objects.DeleteServer(s))
 	}
 	if err := errors.Join(failed...); err != nil {
-		return len(used) > 0, err
+		return err
 	}
-	if len(used) > 0 {
-		for _, addr := range addrs {
-			if !used[addr] {
-				failed = append(failed, m.Objects.DeleteAddr(device, addr))
-			}
-		}
-		return true, errors.Join(failed...)
-	}
-	for _, set := range existing {
+	for _, set := range found.sets {
 		failed = append(failed, deleteSet(ctx, m.Objects, set.Name))
 	}
-	if exists {
+	if found.device {
 		failed = append(failed, m.Objects.DeleteDevice(device))
 	}
-	return false, errors.Join(failed...)
-}
-
-// quiesce keeps new connections from the servers. It returns the addresses that connections use, through the servers or by sockets of
-// this machine: the address of a server was also the source of the machine's own connections to it.
-func (m Mode) quiesce(servers []ipvs.Server, addrs []netip.Addr) (used map[netip.Addr]bool, err error) {
-	var failed []error
-	for _, addr := range addrs {
-		failed = append(failed, m.Objects.SetSource(device, addr))
-	}
-	bound, err := m.Objects.Bound()
-	failed = append(failed, err)
-	used = map[netip.Addr]bool{}
-	for _, addr := range addrs {
-		if bound[addr] {
-			used[addr] = true
-		}
-	}
-	for _, s := range servers {
-		destinations, err := m.Objects.Destinations(s)
-		failed = append(failed, err)
-		for _, d := range destinations {
-			if d.Weight > 0 {
-				failed = append(failed, m.Objects.Quiesce(s, d))
-			}
-			if d.Connections > 0 {
-				used[s.Addr.Addr()] = true
-			}
-		}
-	}
-	return used, errors.Join(failed...)
+	return errors.Join(append(failed, m.Objects.DeleteRoutes(nil))...)
 }
 
 // Present implements [backend.Remover]: it reports whether the device of ipvs mode exists, which has addresses of both
@@ -172,7 +133,7 @@ func (m Mode) Present(_ context.Context, families ...cluster.Family) (bool, erro
 
 // servers returns kube-proxy's virtual servers: those on an address of its device, and those on this machine's addresses with a node
 // port in its sets. Others may belong to a load balancer on the same machine.
-func (m Mode) servers(addrs []netip.Addr, sets []ipvs.Set) ([]ipvs.Server, error) {
+func (m Mode) servers(found leftovers) ([]ipvs.Server, error) {
 	servers, err := m.Objects.Servers()
 	if err != nil || len(servers) == 0 {
 		return nil, err
@@ -181,14 +142,10 @@ func (m Mode) servers(addrs []netip.Addr, sets []ipvs.Set) ([]ipvs.Server, error
 	if err != nil { // a configuration for another mode may have any
 		return nil, fmt.Errorf("ipvs.excludeCIDRs: %w", err)
 	}
-	local, err := m.Objects.LocalAddrs()
-	if err != nil {
-		return nil, err
-	}
-	ports := nodePorts(sets)
+	ports := nodePorts(found.sets)
 	return slices.DeleteFunc(servers, func(s ipvs.Server) bool {
-		nodePort := ports[port{s.Protocol, s.Addr.Port()}] && slices.Contains(local, s.Addr.Addr())
-		return !nodePort && !slices.Contains(addrs, s.Addr.Addr()) ||
+		nodePort := ports[port{s.Protocol, s.Addr.Port()}] && slices.Contains(found.elsewhere, s.Addr.Addr())
+		return !nodePort && !slices.Contains(found.addrs, s.Addr.Addr()) ||
 			slices.ContainsFunc(excluded, func(p netip.Prefix) bool { return p.Contains(s.Addr.Addr()) })
 	}), nil
 }

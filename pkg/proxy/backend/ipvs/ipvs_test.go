@@ -61,69 +61,6 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestDrain checks that what connections use is kept, and gets no new ones: a server with its address, and an address that a socket has.
-func TestDrain(t *testing.T) {
-	objects := nodeWith()
-	dns, nodePort, idle := server(udp, "10.96.0.10:53"), server(tcp, "192.0.2.1:30080"), server(tcp, "[fd00::10]:80")
-	objects.Dummies[device] = append(objects.Dummies[device], addr("10.96.0.11"))
-	objects.Backends = map[ipvs.Server][]ipvs.Destination{
-		dns:      {{Addr: netip.MustParseAddrPort("10.244.0.1:53"), Weight: 1, Connections: 1}, {Addr: netip.MustParseAddrPort("10.244.0.2:53"), Weight: 1}},
-		nodePort: {{Addr: netip.MustParseAddrPort("10.244.0.1:80"), Weight: 1}},
-		idle:     {{Addr: netip.MustParseAddrPort("[fd00:244::1]:80"), Weight: 1}},
-	}
-	objects.Sockets = map[netip.Addr]bool{addr("10.96.0.11"): true, addr("192.0.2.1"): true}
-	left := func(when string, wantLeft bool, servers []ipvs.Server, addrs ...string) {
-		t.Helper()
-		left, err := (Mode{Objects: objects}).Drain(t.Context())
-		if err != nil || left != wantLeft {
-			t.Fatalf("%s: left is %t, %v", when, left, err)
-		}
-		var have []string
-		for _, a := range objects.Dummies[device] {
-			have = append(have, a.String())
-		}
-		servers = append(servers, nodeWith().Virtual[7:]...) // another program's
-		if !slices.Equal(have, addrs) || !slices.Equal(objects.Virtual, servers) {
-			t.Errorf("%s: the device has %q, want %q; servers are %v, want %v", when, have, addrs, objects.Virtual, servers)
-		}
-	}
-	left("all", true, []ipvs.Server{server(tcp, "10.96.0.10:80"), dns}, "10.96.0.10", "10.96.0.11")
-	for _, d := range objects.Backends[dns] {
-		if d.Weight != 0 {
-			t.Errorf("%s gets new connections", d.Addr)
-		}
-	}
-	if !objects.Sources[addr("10.96.0.11")] {
-		t.Error("new connections of the machine still come from an address of the device")
-	}
-	objects.Backends[dns][0].Connections = 0
-	left("a socket", true, nil, "10.96.0.11")
-	if len(objects.Named) != len(nodeWith().Named) {
-		t.Errorf("the sets that identify node ports are gone: %v", objects.Named)
-	}
-	delete(objects.Sockets, addr("10.96.0.11"))
-	left("none", false, nil)
-	if _, exists := objects.Dummies[device]; exists || len(objects.Named) != 3 {
-		t.Errorf("left are %+v", objects)
-	}
-}
-
-// TestDrainNodePort checks that a connection to a node port keeps the servers of its address, and what identifies them.
-func TestDrainNodePort(t *testing.T) {
-	objects := nodeWith()
-	nodePort := server(tcp, "192.0.2.1:30080")
-	objects.Backends = map[ipvs.Server][]ipvs.Destination{nodePort: {{Addr: netip.MustParseAddrPort("10.244.0.1:80"), Weight: 1, Connections: 1}}}
-	for range 2 {
-		if left, err := (Mode{Objects: objects}).Drain(t.Context()); err != nil || !left || !slices.Contains(objects.Virtual, nodePort) {
-			t.Errorf("left is %t, %v; servers are %v", left, err, objects.Virtual)
-		}
-	}
-	objects.Backends = nil
-	if left, err := (Mode{Objects: objects}).Drain(t.Context()); err != nil || left || slices.Contains(objects.Virtual, nodePort) {
-		t.Errorf("at last: left is %t, %v; servers are %v", left, err, objects.Virtual)
-	}
-}
-
 // TestRemoveKeepsExcluded checks that virtual servers in excluded ranges are kept.
 func TestRemoveKeepsExcluded(t *testing.T) {
 	objects := nodeWith()
