@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -81,6 +82,7 @@ func TestKernelCanary(t *testing.T) {
 			w.proxy(mode, "--dataplane-canary", "healthz", "--healthz-bind-address", "127.0.0.1:10299")
 			w.broken(nil)
 			w.hidden()
+			w.private()
 			for _, b := range breakages() {
 				if b.mode != "" && b.mode != mode {
 					continue
@@ -97,6 +99,17 @@ func TestKernelCanary(t *testing.T) {
 			}
 			w.leavesNothing(mode)
 		})
+	}
+}
+
+// private checks that a pod does not reach the canary's listener, in whose mode the kernel lets packets to loopback addresses in.
+func (w *trial) private() {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+	defer cancel()
+	if conn, err := w.lab.Node1.Pods[0].Dial(ctx, "tcp", "10.96.0.0:10256"); err == nil {
+		conn.Close()
+		w.Error("a pod has a connection to the canary's listener")
 	}
 }
 
@@ -147,7 +160,7 @@ func (w *trial) hidden() {
 	}
 	w.prints(0, []string{"no connection is open"}, "drain", "--timeout", "0")
 	w.prints(0, []string{"The kernel has the rules"}, "render", "--diff")
-	w.prints(0, []string{"is a cluster IP of kube-proxy/CANARY", "127.0.0.1:"}, "explain", "10.96.0.0:10256")
+	w.prints(0, []string{"is the canary", "127.0.0.1:"}, "explain", "10.96.0.0:10256")
 	w.prints(0, []string{"No other program has changed the rules"}, "drift")
 }
 

@@ -189,6 +189,8 @@ func machineOutcomes() []outcome {
 			delete(m.settings, "net/ipv4/conf/all/rp_filter")
 		}, []string{
 			"fail settings/forwarding read the kernel setting net/ipv4/ip_forward: file does not exist", "fail settings/rp_filter read the kernel setting net/ipv4/conf/all/rp_filter: file does not exist"}},
+		{During, func(m *machine) { delete(m.settings, "net/ipv4/ip_forward") }, []string{
+			"warn settings/forwarding read the kernel setting net/ipv4/ip_forward: file does not exist", "fail proxy/rules there are no rules of mode nftables"}},
 		{After, func(m *machine) { m.settings["net/ipv4/conf/all/rp_filter"] = "1" }, []string{
 			"warn settings/rp_filter net.ipv4.conf.all.rp_filter is 1 (strict): packets whose replies would leave by another interface are dropped"}},
 		{Before, func(m *machine) {

@@ -90,6 +90,15 @@ func variants(ctx context.Context, c *Checker) []Result {
 	return ok("no chains of Kubernetes in any variant of iptables")
 }
 
+// unread is the result for a setting that cannot be read. While the proxy runs that is no failure: it serves all the same.
+func (c *Checker) unread(err error) []Result {
+	result := fail
+	if c.Stage == During {
+		result = warn
+	}
+	return result(err.Error(), "Mount /proc/sys into the container.")
+}
+
 // forwarding reports whether the kernel forwards packets between interfaces, which pods need.
 func forwarding(_ context.Context, c *Checker) []Result {
 	var found []Result
@@ -102,7 +111,7 @@ func forwarding(_ context.Context, c *Checker) []Result {
 		sysctl := strings.ReplaceAll(name, "/", ".")
 		switch {
 		case err != nil:
-			found = append(found, fail(err.Error(), "Mount /proc/sys into the container.")...)
+			found = append(found, c.unread(err)...)
 		case value == "0":
 			found = append(found, fail(sysctl+" is 0: "+family.String()+" packets between nodes and pods are dropped", "sysctl -w "+sysctl+"=1, and set it in /etc/sysctl.d to keep it. The network plugin usually does.")...)
 		default:
@@ -120,7 +129,7 @@ func reversePath(_ context.Context, c *Checker) []Result {
 	value, err := c.Host.Setting("net/ipv4/conf/all/rp_filter")
 	switch {
 	case err != nil:
-		return fail(err.Error(), "Mount /proc/sys into the container.")
+		return c.unread(err)
 	case value == "1":
 		return warn("net.ipv4.conf.all.rp_filter is 1 (strict): packets whose replies would leave by another interface are dropped",
 			"If nodes have several interfaces, or pods are reached by tunnels, set it to 2 (loose) or 0.")
@@ -136,7 +145,7 @@ func localnet(_ context.Context, c *Checker) []Result {
 	value, err := c.Host.Setting("net/ipv4/conf/all/route_localnet")
 	switch {
 	case err != nil:
-		return fail(err.Error(), "Mount /proc/sys into the container.")
+		return c.unread(err)
 	case value != "0":
 		return ok("net.ipv4.conf.all.route_localnet is " + value)
 	case c.Stage == Before:

@@ -168,7 +168,7 @@ These connections go on as without the gate:
 
 A pod that runs on, but does not match the selector of any Service that counts any more, loses its connections. An API server that shuts down
 removes its address from the Service kubernetes first: clients lose their connections to it while it still answers their last requests, and
-connect to another one. At most 10,000 connections are reset in a second. The metric serviceproxy_connections_to_gone_endpoints_reset_total
+connect to another one. At most 10,000 connections are reset in a second, half of them in each family if two are served. The metric serviceproxy_connections_to_gone_endpoints_reset_total
 counts them, and the log has one line in 10 s. If the kernel was built without CONFIG_INET_DIAG_DESTROY, or CAP_NET_ADMIN is missing, one line
 says so, and the node's own clients are reset at their next packet.
 

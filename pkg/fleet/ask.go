@@ -298,7 +298,7 @@ func (n *Node) as(state State, message string) *Node {
 // note adds a message. What a proxy sends is not trusted to be short.
 func (n *Node) note(message string) {
 	if len(n.Messages) < maxMessages {
-		n.Messages = append(n.Messages, message[:min(len(message), longestMessage)])
+		n.Messages = append(n.Messages, strings.ToValidUTF8(message[:min(len(message), longestMessage)], ""))
 	}
 }
 

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -27,6 +28,9 @@ func Read(text []byte) (*Report, error) {
 	}
 	if report.TypeMeta != v1alpha1.Meta(kindReport) || report.Time.IsZero() {
 		return nil, fmt.Errorf("it is no report of \"kube-proxy fleet -o json\": kind is %q, apiVersion %q", report.Kind, report.APIVersion)
+	}
+	if slices.Contains(report.Nodes, nil) {
+		return nil, errors.New("it is no report of \"kube-proxy fleet -o json\": a node is null")
 	}
 	return report, nil
 }

@@ -59,6 +59,22 @@ func TestWorse(t *testing.T) {
 	}
 }
 
+// TestReadNull reads a report with a node that is null.
+func TestReadNull(t *testing.T) {
+	if _, err := Read([]byte(`{"kind": "Fleet", "apiVersion": "` + v1alpha1.Meta(kindReport).APIVersion + `", "time": "2026-01-01T00:00:00Z", "nodes": [null]}`)); err == nil || !strings.Contains(err.Error(), "null") {
+		t.Error(err)
+	}
+}
+
+// TestNote cuts a long message between characters.
+func TestNote(t *testing.T) {
+	n := &Node{}
+	n.note(strings.Repeat("a", longestMessage-1) + "é")
+	if n.Messages[0] != strings.Repeat("a", longestMessage-1) {
+		t.Errorf("%q", n.Messages[0][longestMessage-3:])
+	}
+}
+
 // TestCompareWith compares reports, of which the earlier one comes from a file.
 func TestCompareWith(t *testing.T) {
 	at := time.Date(2026, 11, 28, 10, 0, 0, 0, time.UTC)

@@ -78,7 +78,7 @@ func (s *State) onlyPort(of Destination) (to netip.AddrPort, protocol cluster.Pr
 	var all []string
 	addr := of.To.Addr()
 	for f, route := range s.Plan.Frontends.All() {
-		if f.Addr == addr && (of.Port == "" || of.Port == route.Port()) && (of.Protocol == 0 || of.Protocol == f.Protocol) {
+		if f.Addr == addr && !route.IsCanary() && (of.Port == "" || of.Port == route.Port()) && (of.Protocol == 0 || of.Protocol == f.Protocol) {
 			to, protocol = netip.AddrPortFrom(addr, f.Port), f.Protocol
 			all = append(all, fmt.Sprintf("%s/%s", to, strings.ToLower(protocol.String())))
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	kernelipvs "github.com/seed-11a05479/kube-proxy/pkg/kernel/ipvs"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
@@ -29,7 +30,8 @@ func Modes(cfg *config.KubeProxyConfiguration, counters backend.CounterLimits) [
 	return []Mode{
 		{config.ProxyModeIPTables, iptables.Mode{Settings: sysctl.Kernel{},
 			Options: iptables.Options{Mark: mark(cfg.IPTables.MasqueradeBit), Liberal: cfg.Linux.Conntrack.TCPBeLiberal}}},
-		{config.ProxyModeNFTables, nftables.Mode{Options: nftables.Options{Mark: mark(cfg.NFTables.MasqueradeBit), Counters: counters}}},
+		{config.ProxyModeNFTables, nftables.Mode{Options: nftables.Options{Mark: mark(cfg.NFTables.MasqueradeBit), Counters: counters,
+			Devices: netif.Kernel{}.Devices}}},
 		{config.ProxyModeIPVS, ipvs.Mode{Objects: kernelipvs.Kernel{}, ExcludeCIDRs: cfg.IPVS.ExcludeCIDRs}}, // iptables rules use its sets
 	}
 }

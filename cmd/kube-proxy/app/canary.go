@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/klog/v2"
+
 	"github.com/seed-11a05479/kube-proxy/pkg/check"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect/packets"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cputime"
@@ -22,9 +24,9 @@ import (
 )
 
 // canary makes the observer that tries the rules, and lets plans have its routes; nil unless it is wanted.
-func (p *process) canary(recorder proxy.Recorder, measured *metrics.Metrics) (*canary.Canary, error) {
+func (p *process) canary(ctx context.Context, recorder proxy.Recorder, measured *metrics.Metrics) *canary.Canary {
 	if p.opts.canary == canary.None {
-		return nil, nil
+		return nil
 	}
 	var networks []string
 	for _, family := range p.families.All {
@@ -32,14 +34,14 @@ func (p *process) canary(recorder proxy.Recorder, measured *metrics.Metrics) (*c
 	}
 	listeners, err := selfcall.Listen(networks...)
 	if err != nil {
-		return nil, err
+		klog.FromContext(ctx).Error(err, "The rules of a family are not tried, because the canary cannot listen on loopback: see whether lo has an address of it")
 	}
 	p.Planning.Canary = listeners.Addresses()
 	return canary.New(canary.Config{
 		Families: p.families.All, Node: p.Name, Caller: listeners, Unrouted: selfcall.Unrouted,
 		Causes: packets.Causes{Open: p.openTrace, Why: WhyNotForwarded}.Of, Check: p.failedChecks, Measure: cputime.Measure,
 		Recorder: recorder, Broken: measured.DataplaneBroken,
-	}), nil
+	})
 }
 
 // openTrace begins a trace of packets, if it shows the rules of this mode.

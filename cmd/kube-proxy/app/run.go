@@ -155,9 +155,7 @@ func (p *process) run(ctx context.Context) (err error) {
 	if err := publishConfig(p.cfg); err != nil {
 		return err
 	}
-	if tries, err = p.canary(in.recorder, measured); err != nil {
-		return err
-	}
+	tries = p.canary(ctx, in.recorder, measured)
 	limits := serve.NewLimits(tuning.Descriptors(), tcpuser.Of, measured.ConnectionClosed)
 	limits.Log(klog.FromContext(ctx))
 	serving := &servers{cfg: p.cfg, opts: p.opts, node: p.Name, recorder: in.recorder, limits: limits, api: view.NewHandler(shown)}

@@ -43,7 +43,7 @@ func (in *inputs) complete() bool { return source.AllComplete(in.sources) }
 func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node string, opts runOptions, watched apiserver.Options) (*inputs, error) {
 	machine := netif.Kernel{}
 	in := &inputs{sources: []source.Source{source.NewInterfaces(machine)}, started: proxy.Ignore{}}
-	if opts.gates.FlowtableFastPath {
+	if opts.gates.FlowtableFastPath && cfg.HasFastPath() {
 		in.sources = append(in.sources, source.NewDevices(machine))
 	}
 	if opts.manifests != "" {

@@ -4,14 +4,28 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
 
-// openTracer begins a trace.
-func openTracer(ctx context.Context, f trace.Filter) (trace.Tracer, error) { return trace.Open(ctx, f) }
+// openTracer begins a trace. It waits a second for another one to end: a trace of the proxy's canary takes half of one.
+func openTracer(ctx context.Context, f trace.Filter) (trace.Tracer, error) {
+	for until := time.Now().Add(time.Second); ; {
+		tracer, err := trace.Open(ctx, f)
+		if !errors.Is(err, trace.ErrRunning) || time.Now().After(until) {
+			return tracer, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
 
 // traceable returns an error if the kernel cannot report what the rules of a proxy mode do. An empty mode is not known: then it is
 // any that has rules here.

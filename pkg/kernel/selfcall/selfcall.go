@@ -18,7 +18,23 @@ import (
 // ErrForeign is the error of a connection that another program has answered.
 var ErrForeign = errors.New("another program answers")
 
-// Listeners listen on loopback addresses, which only this machine reaches. One goroutine uses them.
+// Other programs on this machine may connect, too. backlog is how many of theirs may wait to be accepted, and maxAccepted how many one call
+// accepts: there is no answer in time if there are more.
+const backlog, maxAccepted = 4096, 4 * 4096
+
+// deviceIndex is where socket filters read the index of a packet's device: SKF_AD_OFF + SKF_AD_IFINDEX of linux/filter.h.
+const deviceIndex = 0xfffff000 + 8
+
+// onLoopback is a socket filter that drops packets of all devices but lo, whose index is 1: rules of kube-proxy translate those of pods to the
+// listeners, too. A socket that is bound to lo cannot answer the node's IPv6 addresses.
+var onLoopback = []unix.SockFilter{
+	{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: deviceIndex},
+	{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: 1, Jf: 1},
+	{Code: unix.BPF_RET | unix.BPF_K, K: ^uint32(0)},
+	{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+}
+
+// Listeners listen on loopback addresses, for packets of this machine only. One goroutine uses them.
 type Listeners struct {
 	sockets   []int
 	addresses []netip.AddrPort
@@ -26,32 +42,41 @@ type Listeners struct {
 	token string
 }
 
-// Listen listens on a free port of the loopback addresses of networks: tcp4, tcp6.
+// Listen listens on a free port of the loopback addresses of networks: tcp4, tcp6. The listeners are those of the networks without an error.
 func Listen(networks ...string) (*Listeners, error) {
 	l := &Listeners{token: rand.Text()}
+	var failed []error
 	for _, network := range networks {
 		addr := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 		if network == "tcp6" {
 			addr = netip.IPv6Loopback()
 		}
 		if err := l.listen(addr); err != nil {
-			l.Close()
-			return nil, fmt.Errorf("listen on %s: %w", addr, err)
+			failed = append(failed, fmt.Errorf("listen on %s: %w", addr, err))
 		}
 	}
-	return l, nil
+	return l, errors.Join(failed...)
 }
 
-func (l *Listeners) listen(addr netip.Addr) error {
+func (l *Listeners) listen(addr netip.Addr) (err error) {
 	socket, err := open(addr)
 	if err != nil {
 		return err
 	}
-	l.sockets = append(l.sockets, socket)
+	defer func() {
+		if err != nil {
+			_ = unix.Close(socket)
+		} else {
+			l.sockets = append(l.sockets, socket)
+		}
+	}()
+	if err := unix.SetsockoptSockFprog(socket, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(onLoopback)), Filter: &onLoopback[0]}); err != nil {
+		return fmt.Errorf("keep others' packets out (SO_ATTACH_FILTER): %w", err)
+	}
 	if err := unix.Bind(socket, sockaddr(netip.AddrPortFrom(addr, 0))); err != nil {
 		return err
 	}
-	if err := unix.Listen(socket, 16); err != nil {
+	if err := unix.Listen(socket, backlog); err != nil {
 		return err
 	}
 	switch at, err := unix.Getsockname(socket); at := at.(type) {
@@ -82,6 +107,7 @@ func (l *Listeners) Close() {
 func (l *Listeners) Call(to []netip.AddrPort, patience time.Duration) []error {
 	errs := make([]error, len(to))
 	calls := make([]unix.PollFd, len(to), len(to)+len(l.sockets))
+	accepted := l.answer() // those before ours
 	for i, address := range to {
 		calls[i].Events = unix.POLLIN
 		socket, err := begin(address)
@@ -91,7 +117,7 @@ func (l *Listeners) Call(to []netip.AddrPort, patience time.Duration) []error {
 		calls = append(calls, unix.PollFd{Fd: int32(socket), Events: unix.POLLIN})
 	}
 	for until := time.Now().Add(patience); ; {
-		l.answer()
+		accepted += l.answer()
 		waits := false
 		for i := range to {
 			socket := int(calls[i].Fd)
@@ -106,7 +132,7 @@ func (l *Listeners) Call(to []netip.AddrPort, patience time.Duration) []error {
 			calls[i].Fd = -1
 		}
 		left := time.Until(until)
-		if !waits || left <= 0 {
+		if !waits || left <= 0 || accepted > maxAccepted {
 			break
 		}
 		_, _ = unix.Poll(calls, int(left/time.Millisecond)+1) // an interrupted one is as good as any
@@ -135,18 +161,20 @@ func begin(to netip.AddrPort) (socket int, err error) {
 	return socket, nil
 }
 
-// answer answers the connections that have arrived.
-func (l *Listeners) answer() {
+// answer answers connections that have arrived, and returns their number.
+func (l *Listeners) answer() (accepted int) {
 	for _, socket := range l.sockets {
-		for {
+		for range backlog {
 			conn, _, err := unix.Accept4(socket, unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC)
 			if err != nil {
 				break
 			}
 			_, _ = unix.Write(conn, []byte(l.token)) // the client notices
 			_ = unix.Close(conn)
+			accepted++
 		}
 	}
+	return accepted
 }
 
 // result returns how a call has ended; EAGAIN if it has not.

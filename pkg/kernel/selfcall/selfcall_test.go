@@ -43,6 +43,21 @@ func TestCall(t *testing.T) {
 	}
 }
 
+// TestCrowd calls itself while more connections of others wait than the kernel accepts for most programs.
+func TestCrowd(t *testing.T) {
+	l := listening(t)
+	for range 200 {
+		other, err := net.Dial("tcp", l.Addresses()[0].String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close()
+	}
+	if errs := l.Call(l.Addresses(), long); errors.Join(errs...) != nil {
+		t.Error(errs)
+	}
+}
+
 // TestFailures calls what refuses, what never answers, another program, and what cannot be called, together with itself.
 func TestFailures(t *testing.T) {
 	l, foreign := listening(t), listening(t)

@@ -269,7 +269,7 @@ func (c *Canary) leaveUntried(ctx context.Context, routes map[cluster.Family]*pl
 	for _, family := range c.config.Families {
 		route, why := routes[family], ""
 		if route == nil {
-			why = "no ServiceCIDR of this family is known, or a Service has its first address"
+			why = "no ServiceCIDR of this family is known, a Service has its first address, or lo has no address of this family"
 		} else if failed[family] != nil {
 			if err := c.config.Unrouted(address(route)); err != nil {
 				why = fmt.Sprintf("this node has no route to cluster IPs, so that no packet of its own meets the rules (%s: %s)", route.Frontend.Addr, how(err))

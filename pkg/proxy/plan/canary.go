@@ -18,6 +18,14 @@ func canaryService() cluster.ServiceName {
 // IsCanary reports whether a route is the proxy's own, by which it tries its rules (Options.Canary), and not a Service's.
 func (r *Route) IsCanary() bool { return r.Service == canaryService() }
 
+// role says what the route's frontend is.
+func (r *Route) role() string {
+	if r.IsCanary() {
+		return "the canary (--dataplane-canary)"
+	}
+	return r.Kind.oneOf() + " of " + r.Name
+}
+
 // canaries adds the routes of the canary, unless Services have claimed their frontends.
 func (c *computation) canaries(node *Node) (all []*Route) {
 	for _, route := range c.opts.canaries(c.snapshot.Node, node) {

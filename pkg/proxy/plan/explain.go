@@ -184,7 +184,7 @@ func (p *Plan) matched(path *Path, packet Packet) {
 		path.decided("address", "%s is one of the node port addresses of this node; port %d/%s is the %s of %s",
 			packet.To.Addr(), packet.To.Port(), packet.Protocol, route.Kind, route.Name)
 	} else {
-		path.decided("address", "%s is %s of %s", route.Frontend, route.Kind.oneOf(), route.Name)
+		path.decided("address", "%s is %s", route.Frontend, route.role())
 	}
 	if claims, contested := p.Contested.Get(route.Frontend); contested {
 		for lost := range claims.Lost() {
@@ -311,7 +311,7 @@ func (p *Plan) almost(packet Packet) string {
 	var kind, name string
 	var ports []string
 	for frontend, route := range p.Frontends.All() {
-		if frontend.Addr == to {
+		if frontend.Addr == to && !route.IsCanary() {
 			kind, name, ports = route.Kind.oneOf(), route.Service.String(), append(ports, fmt.Sprintf("%d/%s", frontend.Port, frontend.Protocol))
 		}
 	}

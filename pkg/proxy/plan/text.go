@@ -13,7 +13,7 @@ import (
 func (p *Plan) String() string {
 	var b strings.Builder
 	for _, route := range p.Frontends.All() {
-		fmt.Fprintf(&b, "%s is %s of %s\n", route.Frontend, route.Kind, route.Name)
+		fmt.Fprintf(&b, "%s is %s\n", route.Frontend, strings.TrimPrefix(strings.TrimPrefix(route.role(), "a "), "an "))
 		route.describe(&b)
 	}
 	for frontend, claims := range p.Contested.All() {

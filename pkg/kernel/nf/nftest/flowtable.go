@@ -24,6 +24,11 @@ type flowtable struct {
 // addFlowtable adds a flowtable, or devices to it. Any device exists.
 func (k *Kernel) addFlowtable(name string, devices []string) error {
 	flowtables := k.state.table.flowtables
+	for _, device := range devices {
+		if err := k.mayAdd("device "+device, nil); err != nil {
+			return err
+		}
+	}
 	old := flowtables[name]
 	now := &flowtable{devices: devices}
 	if old != nil {

@@ -35,8 +35,8 @@ func New() *Kernel {
 	return &Kernel{generation: 1, tables: map[nf.TableName]*table{}, refuses: map[nf.TableName]func(string, []byte) unix.Errno{}}
 }
 
-// Refuse makes the additions of elements and chains to a table fail for which the function returns an error number; nil undoes that.
-// object is like "set services" with the element's key, or "chain pick-2" without one. As in the kernel, the error is about the
+// Refuse makes the additions of elements, chains and devices to a table fail for which the function returns an error number; nil undoes that.
+// object is like "set services" with the element's key, or "chain pick-2" or "device eth0" without one. As in the kernel, the error is about the
 // message at fault, unless anonymous is true: then it is about the transaction as a whole.
 func (k *Kernel) Refuse(table nf.TableName, anonymous bool, refuse func(object string, key []byte) unix.Errno) {
 	k.mu.Lock()

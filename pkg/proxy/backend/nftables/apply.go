@@ -3,13 +3,16 @@ package nftables
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"slices"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -24,6 +27,8 @@ type applier struct {
 	buffer *buffer
 	// forgetting is the family's.
 	forgetting *forgetting
+	// refusing is the family's.
+	refusing *logonce.Condition
 	// fingerprinted reports that the table's fingerprint was taken.
 	fingerprinted bool
 }
@@ -266,13 +271,28 @@ func (a *applier) hook() error {
 	return a.run(tx)
 }
 
-// attach adds devices to the flowtable. One that has disappeared meanwhile is not missed: the next plan does not have it.
+// attach adds devices to the flowtable. Connections through those that it cannot have take the usual path. One that has disappeared
+// meanwhile is not missed: the next plan does not have it. The others are tried again with the next change.
 func (a *applier) attach() error {
+	var refused []error
 	for _, device := range a.patch.addDevices {
 		a.batch.AddDevice(flowtable, device.Name)
-		if err := a.commit(); err != nil && !errors.Is(err, unix.ENOENT) {
+		err := a.commit()
+		switch {
+		case err == nil:
+			continue
+		case errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.ENOMEM):
+			refused = append(refused, fmt.Errorf("%s: %w", device.Name, err))
+		case !errors.Is(err, unix.ENOENT):
 			return err
 		}
+		holds := a.patch.result.holds
+		holds.devices = slices.DeleteFunc(slices.Clone(holds.devices), func(d cluster.Device) bool { return d == device })
+	}
+	if err := errors.Join(refused...); err == nil {
+		a.refusing.Ended()
+	} else if a.refusing.Changed(err.Error()) {
+		klog.FromContext(a.ctx).Info("The kernel refuses devices for the fast path; their connections take the usual path", "family", a.schema.family, "devices", err.Error())
 	}
 	return nil
 }

@@ -104,7 +104,7 @@ type syncPass struct {
 // Begin implements [keeper.Rules].
 func (f *family) Begin(ctx context.Context, p *plan.Plan, touched keeper.Touched) keeper.Pass {
 	s := &syncPass{of: f, result: backend.Result{Family: f.schema.family, Read: f.have == nil}}
-	s.forgetting = &f.forgetting
+	s.forgetting, s.refusing = &f.forgetting, &f.refusing
 	s.output, s.schema, s.buffer = output{ctx: ctx, table: f.table, batch: f.batch}, f.schema, newBuffer()
 	have, found := f.have, f.found
 	f.have, f.found = nil, nil // have is replaced on success

@@ -91,7 +91,7 @@ func (f *family) compareFixed(ctx context.Context) (*backend.Drift, error) {
 	return found, nil
 }
 
-// lostDevices describes the devices that the flowtable lacks.
+// lostDevices describes the devices that the flowtable lacks although they exist: somebody has removed them.
 func (f *family) lostDevices(ctx context.Context) (lost []string, _ error) {
 	if !f.schema.fast {
 		return nil, nil
@@ -102,8 +102,18 @@ func (f *family) lostDevices(ctx context.Context) (lost []string, _ error) {
 		return nil, err
 	}
 	found.flowtables(objects.Flowtables)
-	for _, device := range lacking(found.out.holds.devices, f.have.holds.devices) {
-		lost = append(lost, "device "+device.Name+" of flowtable "+flowtable+" was removed")
+	lacks := lacking(found.out.holds.devices, f.have.holds.devices)
+	if len(lacks) == 0 {
+		return nil, nil
+	}
+	exist, err := f.opts.Devices()
+	if err != nil {
+		return nil, err
+	}
+	for _, device := range lacks {
+		if exist[device.Name] == device.Index {
+			lost = append(lost, "device "+device.Name+" of flowtable "+flowtable+" was removed")
+		}
 	}
 	return lost, nil
 }

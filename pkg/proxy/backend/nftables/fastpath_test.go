@@ -6,8 +6,10 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/keeper"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
@@ -57,6 +59,8 @@ func TestFastPath(t *testing.T) {
 	eth0, pod, again := cluster.Device{Name: "eth0", Index: 2}, cluster.Device{Name: "veth1", Index: 7}, cluster.Device{Name: "veth1", Index: 8}
 	b, table := oneFake()
 	defer b.Close()
+	exist := map[string]int{"eth0": 2, "veth1": 8}
+	b.families[0].opts.Devices = func() (map[string]int, error) { return exist, nil }
 	has := func(want ...string) {
 		t.Helper()
 		objects, err := table.Objects(t.Context())
@@ -120,6 +124,17 @@ func TestFastPath(t *testing.T) {
 	mustSync(t, b, p)
 	has("fast-path:veth1 eth0")
 
+	// A pod ends, and the kernel removes its device.
+	delete(exist, "veth1")
+	table.LoseDevice("veth1")
+	if _, drift, err := b.families[0].Reread(t.Context(), keeper.Touched{All: true}, nil); drift != nil || err != nil {
+		t.Errorf("after the end of a pod: %v, %v", drift, err)
+	}
+	exist["veth1"] = 8
+	mustSync(t, b, without)
+	mustSync(t, b, p)
+	has("fast-path:eth0 veth1")
+
 	// Without the feature gate the next process removes it.
 	without = plan.Compute(fastService{true, "10.244.1.2", ""}.snapshot(t, cluster.IPv4, eth0), &plan.Options{}, nil)
 	restarted = newBackend(testOptions, table.Beside(table))
@@ -129,6 +144,42 @@ func TestFastPath(t *testing.T) {
 	if text := table.Dump(); strings.Contains(text, "fast-path") {
 		t.Errorf("left over:\n%s", text)
 	}
+}
+
+// TestRefusedDevices has devices that the kernel refuses, or that have just disappeared: the others are in the flowtable, and each sync
+// tries again.
+func TestRefusedDevices(t *testing.T) {
+	b, table := oneFake()
+	defer b.Close()
+	errno := unix.EBUSY
+	refuse := func(object string, _ []byte) unix.Errno {
+		if object == "device tun0" {
+			return errno
+		}
+		return 0
+	}
+	p := fastPlan(t, cluster.IPv4, true, cluster.Device{Name: "eth0", Index: 2}, cluster.Device{Name: "tun0", Index: 3}, cluster.Device{Name: "veth1", Index: 7})
+	devices := func(want ...string) {
+		t.Helper()
+		objects, err := table.Objects(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := objects.Flowtables[0].Devices; !slices.Equal(got, want) {
+			t.Errorf("%v: devices %q, want %q", errno, got, want)
+		}
+	}
+	for _, errno = range []unix.Errno{unix.EBUSY, unix.EOPNOTSUPP, unix.ENOMEM, unix.ENOENT} {
+		table.Refuse(false, refuse)
+		mustSync(t, b, p)
+		devices("eth0", "veth1")
+		if held := b.families[0].have.holds.devices; len(held) != 2 {
+			t.Errorf("%v: holds %v", errno, held)
+		}
+	}
+	table.Refuse(false, nil)
+	mustSync(t, b, p)
+	devices("eth0", "veth1", "tun0")
 }
 
 // TestFastPathText shows the rules of the fast path, and which connections meet them.

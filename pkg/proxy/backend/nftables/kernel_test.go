@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
@@ -16,7 +17,7 @@ func TestMain(m *testing.M) { netns.Main(m) }
 
 // open opens the backend on the tables of the current network namespace.
 func open() (backend.Backend, error) {
-	return nftables.Mode{Options: nftables.Options{Mark: 0x4000}}.Open(context.Background(), cluster.IPv4, cluster.IPv6)
+	return nftables.Mode{Options: nftables.Options{Mark: 0x4000, Devices: netif.Kernel{}.Devices}}.Open(context.Background(), cluster.IPv4, cluster.IPv6)
 }
 
 // TestKernelCases sends the packets of all cases.

@@ -52,6 +52,8 @@ type Options struct {
 	Mark uint32
 	// Counters limits what map elements count.
 	Counters backend.CounterLimits
+	// Devices returns the indexes of the machine's devices by name: a flowtable loses one that disappears.
+	Devices func() (map[string]int, error)
 }
 
 // skeleton is everything in the table except elements and the sized chains that they lead to, which depend on Services.

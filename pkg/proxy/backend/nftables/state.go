@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
@@ -87,6 +88,8 @@ type family struct {
 	counts atomic.Int32
 	// forgetting are affinity maps to search.
 	forgetting forgetting
+	// refusing is that the kernel refuses devices for the fast path.
+	refusing logonce.Condition
 }
 
 // audit is a comparison of all elements, in a goroutine of its own.
