@@ -2,9 +2,9 @@ package nftables_test
 
 import (
 	"context"
+	"net"
 	"testing"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
@@ -15,9 +15,19 @@ import (
 
 func TestMain(m *testing.M) { netns.Main(m) }
 
+// devices returns the indexes of all interfaces.
+func devices() (map[string]int, error) {
+	all, err := net.Interfaces()
+	indexes := map[string]int{}
+	for _, i := range all {
+		indexes[i.Name] = i.Index
+	}
+	return indexes, err
+}
+
 // open opens the backend on the tables of the current network namespace.
 func open() (backend.Backend, error) {
-	return nftables.Mode{Options: nftables.Options{Mark: 0x4000, Devices: netif.Kernel{}.Devices}}.Open(context.Background(), cluster.IPv4, cluster.IPv6)
+	return nftables.Mode{Options: nftables.Options{Mark: 0x4000, Devices: devices}}.Open(context.Background(), cluster.IPv4, cluster.IPv6)
 }
 
 // TestKernelCases sends the packets of all cases.
