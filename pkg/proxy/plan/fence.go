@@ -13,7 +13,7 @@ type Fences struct {
 // OtherNamespaces stands for all namespaces without Fences of their own.
 const OtherNamespaces = "*"
 
-// of returns the bounds of a Service; nil if there are none.
+// of returns the bounds of a Service, guarded; nil if there are none.
 func (f *Fences) of(s *cluster.Service) *cluster.Fence {
 	if !f.On {
 		return nil
@@ -28,5 +28,6 @@ func (f *Fences) of(s *cluster.Service) *cluster.Fence {
 	if fence == (cluster.Fence{}) {
 		return nil
 	}
+	fence = fence.Guarded()
 	return &fence
 }

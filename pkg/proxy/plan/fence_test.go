@@ -17,14 +17,14 @@ func TestFences(t *testing.T) {
 		want      string
 	}{
 		{Fences{On: true}, "tenant", nil, ""},
-		{Fences{On: true}, "tenant", &cluster.AskedFence{Fence: cluster.Fence{Open: 3}}, "3 open"},
+		{Fences{On: true}, "tenant", &cluster.AskedFence{Fence: cluster.Fence{Open: 3}}, "800 new a second, 3 open"},
 		{Fences{}, "tenant", &cluster.AskedFence{Fence: cluster.Fence{Open: 3}, Ignored: "why"}, ""},
 		{bounded, "tenant", nil, "100 new a second, 10 open"},
-		{bounded, "tenant", &cluster.AskedFence{Fence: cluster.Fence{PerSecond: 1000, Open: 3, ClientOpen: 7}}, "100 new a second, 3 open, 7 open of each client"},
+		{bounded, "tenant", &cluster.AskedFence{Fence: cluster.Fence{PerSecond: 1000, Open: 3, ClientOpen: 7}}, "100 new a second, 3 open, 800 new a second of each client, 7 open of each client"},
 		{bounded, "tenant", &cluster.AskedFence{Ignored: "why"}, "100 new a second, 10 open"},
 		{bounded, "free", nil, ""},
-		{bounded, "free", &cluster.AskedFence{Fence: cluster.Fence{Open: 3}}, "3 open"},
-		{bounded, "other", nil, "5 open of each client"},
+		{bounded, "free", &cluster.AskedFence{Fence: cluster.Fence{Open: 3}}, "800 new a second, 3 open"},
+		{bounded, "other", nil, "800 new a second of each client, 5 open of each client"},
 	} {
 		s := &cluster.Service{Name: cluster.ServiceName{Namespace: c.namespace, Name: "web"}, ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")},
 			Ports: []cluster.ServicePort{{Protocol: cluster.TCP, Port: 80}}, Fence: c.asked}
