@@ -273,7 +273,7 @@ func addressRows() []found {
 				`BalancingNotServed Service shop/web: the annotation service.cilium.io/lb-algorithm: "wrr" is not one of random, round-robin, source-hash, maglev (docs/balancing.md)`}},
 		{"invalid limits", strings.Replace(svc("web", "clusterIP: 10.96.0.10")+slice("web", "web-1", ready), "metadata: {", "metadata: {annotations: {kube-proxy/connection-limits: open=all}, ", 1),
 			Options{Plan: &plan.Options{Fences: plan.Fences{On: true}}}, []string{
-				`LimitsNotServed Service shop/web: the annotation kube-proxy/connection-limits: "open=all" is not per-second, open, client-per-second or client-open with = and a number from 1 to 100000 (docs/limits.md)`}},
+				`LimitsNotServed Service shop/web: the annotation kube-proxy/connection-limits: "open=all" is not per-second or client-per-second with = and a number from 1 to 100000, nor open or client-open with one from 1 to 5000 (docs/limits.md)`}},
 		{"session affinity of a week", svc("web", "clusterIP: 10.96.0.10, sessionAffinity: ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: 604800}}") + slice("web", "web-1", ready), Options{}, []string{
 			"InvalidField Service shop/web: spec.sessionAffinityConfig.clientIP.timeoutSeconds: 604800 is not between 1 and 86400; using 10800"}},
 	}

@@ -26,6 +26,25 @@ type fastMode struct {
 
 func (m fastMode) FastPath(context.Context, ...cluster.Family) error { return m.err }
 
+func (m fastMode) Fences(context.Context, ...cluster.Family) error { return m.err }
+
+// TestCheckFences has the plan go without limits, with one line, where there are none.
+func TestCheckFences(t *testing.T) {
+	for _, on := range []bool{false, true} {
+		for _, err := range []error{nil, errors.New("no module")} {
+			var lines []string
+			ctx := klog.NewContext(t.Context(), funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{}))
+			p := &process{mode: fastMode{err: err}}
+			p.Planning = &plan.Options{Fences: plan.Fences{On: on}}
+			p.checkFences(ctx)
+			missing := on && err != nil
+			if got := p.Planning.Fences.Missing; strings.Contains(got, "no module") != missing || (len(lines) == 1) != missing {
+				t.Errorf("on %t, %v: missing %q, logged %q", on, err, got, lines)
+			}
+		}
+	}
+}
+
 // TestCheckFastPath turns the fast path off, with one line, where there is none.
 func TestCheckFastPath(t *testing.T) {
 	for _, test := range []struct {

@@ -139,6 +139,7 @@ func (p *process) run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, rules.Close()) }()
 	p.checkFastPath(ctx)
+	p.checkFences(ctx)
 
 	counter := backend.NewSharedCounter(rules.Counters().Connections)
 	var watch *node.Watch
@@ -213,6 +214,20 @@ func (p *process) checkFastPath(ctx context.Context) {
 	}
 	if p.Planning.FastPath = err == nil; err != nil {
 		klog.FromContext(ctx).Info("No connection takes the fast path, because this node cannot have one; Services are served without it", "reason", err.Error())
+	}
+}
+
+// checkFences serves Services without limits, with one line in the log, if the kernel has none.
+func (p *process) checkFences(ctx context.Context) {
+	if !p.Planning.Fences.On {
+		return
+	}
+	err := p.mode.(interface {
+		Fences(ctx context.Context, families ...cluster.Family) error
+	}).Fences(ctx, p.families.All...)
+	if err != nil {
+		p.Planning.Fences.Missing = "this node cannot limit connections: " + err.Error()
+		klog.FromContext(ctx).Error(err, "No connections are limited, because this node cannot do so; Services are served without limits")
 	}
 }
 

@@ -157,11 +157,11 @@ type ConnectionLimits struct {
 	Namespace string `json:"namespace"`
 	// perSecond is the maximum of new connections of a Service in a second, up to 100000. 0 is no limit.
 	PerSecond int32 `json:"perSecond"`
-	// open is the maximum of open connections of a Service, up to 100000. 0 is no limit.
+	// open is the maximum of open connections of a Service, up to 5000. 0 is no limit.
 	Open int32 `json:"open"`
 	// clientPerSecond is the maximum of new connections of a client to a Service in a second, up to 100000. 0 is no limit.
 	ClientPerSecond int32 `json:"clientPerSecond"`
-	// clientOpen is the maximum of open connections of a client to a Service, up to 100000. 0 is no limit.
+	// clientOpen is the maximum of open connections of a client to a Service, up to 5000. 0 is no limit.
 	ClientOpen int32 `json:"clientOpen"`
 }
 

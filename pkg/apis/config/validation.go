@@ -157,8 +157,11 @@ func validateNodePortAddresses(entries []string, path *field.Path) field.ErrorLi
 	return errs
 }
 
-// maxConnectionLimit is cluster.MaxConnectionLimit.
-const maxConnectionLimit = 100_000
+// maxRate and maxOpen are cluster.MaxRate and cluster.MaxOpen.
+const (
+	maxRate = 100_000
+	maxOpen = 5_000
+)
 
 func validateConnectionLimits(all []ConnectionLimits, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
@@ -170,10 +173,12 @@ func validateConnectionLimits(all []ConnectionLimits, path *field.Path) field.Er
 			errs = append(errs, field.Duplicate(at.Child("namespace"), limits.Namespace))
 		}
 		listed[limits.Namespace] = true
-		for name, value := range map[string]int32{"perSecond": limits.PerSecond, "open": limits.Open,
-			"clientPerSecond": limits.ClientPerSecond, "clientOpen": limits.ClientOpen} {
-			if value < 0 || value > maxConnectionLimit {
-				errs = append(errs, field.Invalid(at.Child(name), value, fmt.Sprintf("must be from 0 to %d", maxConnectionLimit)))
+		for _, limit := range []struct {
+			name       string
+			value, max int32
+		}{{"perSecond", limits.PerSecond, maxRate}, {"open", limits.Open, maxOpen}, {"clientPerSecond", limits.ClientPerSecond, maxRate}, {"clientOpen", limits.ClientOpen, maxOpen}} {
+			if limit.value < 0 || limit.value > limit.max {
+				errs = append(errs, field.Invalid(at.Child(limit.name), limit.value, fmt.Sprintf("must be from 0 to %d", limit.max)))
 			}
 		}
 	}

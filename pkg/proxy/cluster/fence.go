@@ -10,8 +10,16 @@ import (
 // "client-per-second=20" and "client-open=100", separated by commas.
 const AnnotationConnectionLimits = "kube-proxy/connection-limits"
 
-// MaxConnectionLimit is the largest number in a Fence.
-const MaxConnectionLimit = 100_000
+// MaxRate and MaxOpen are the largest numbers in a Fence. MaxOpen is smaller, because the kernel looks at each open connection, up to once a
+// tick of its clock, under a lock.
+const (
+	MaxRate = 100_000
+	MaxOpen = 5_000
+)
+
+// guardRate is the largest rate before a count of open connections. Many kernels (from Linux 5.19) count what the count drops too, and forget
+// at most 9 of these in a tick, 900 a second at 100 Hz: a faster flood would leave no room long after it has ended.
+const guardRate = 800
 
 // Fence bounds the connections of a Service: new ones in a second and open ones, of all clients together and of each client. 0 is no bound.
 type Fence struct {
@@ -22,15 +30,16 @@ type Fence struct {
 type bound struct {
 	name  string
 	value *uint32
+	max   uint64
 	text  string
 }
 
 func (f *Fence) bounds() [4]bound {
 	return [...]bound{
-		{"per-second", &f.PerSecond, "new a second"},
-		{"open", &f.Open, "open"},
-		{"client-per-second", &f.ClientPerSecond, "new a second of each client"},
-		{"client-open", &f.ClientOpen, "open of each client"},
+		{"per-second", &f.PerSecond, MaxRate, "new a second"},
+		{"open", &f.Open, MaxOpen, "open"},
+		{"client-per-second", &f.ClientPerSecond, MaxRate, "new a second of each client"},
+		{"client-open", &f.ClientOpen, MaxOpen, "open of each client"},
 	}
 }
 
@@ -52,6 +61,17 @@ func (f Fence) Within(o Fence) Fence {
 		if other := *others[i].value; other > 0 && (*b.value == 0 || other < *b.value) {
 			*b.value = other
 		}
+	}
+	return f
+}
+
+// Guarded returns the Fence with a rate before each count of open connections.
+func (f Fence) Guarded() Fence {
+	if f.Open > 0 {
+		f = f.Within(Fence{PerSecond: guardRate})
+	}
+	if f.ClientOpen > 0 {
+		f = f.Within(Fence{ClientPerSecond: guardRate})
 	}
 	return f
 }
@@ -79,7 +99,7 @@ func askedFence(annotations map[string]string) *AskedFence {
 func ParseFence(text string) (f Fence, err error) {
 	for item := range strings.SplitSeq(text, ",") {
 		if !f.set(item) {
-			return Fence{}, fmt.Errorf("%q is not per-second, open, client-per-second or client-open with = and a number from 1 to %d", brief(item), MaxConnectionLimit)
+			return Fence{}, fmt.Errorf("%q is not per-second or client-per-second with = and a number from 1 to %d, nor open or client-open with one from 1 to %d", brief(item), MaxRate, MaxOpen)
 		}
 	}
 	return f, nil
@@ -90,7 +110,7 @@ func (f *Fence) set(text string) bool {
 	name, number, _ := strings.Cut(text, "=")
 	value, err := strconv.ParseUint(strings.TrimSpace(number), 10, 32)
 	for _, b := range f.bounds() {
-		if b.name == strings.TrimSpace(name) && err == nil && value >= 1 && value <= MaxConnectionLimit {
+		if b.name == strings.TrimSpace(name) && err == nil && value >= 1 && value <= b.max {
 			*b.value = uint32(value)
 			return true
 		}

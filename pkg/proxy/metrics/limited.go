@@ -2,7 +2,7 @@ package metrics
 
 import (
 	"context"
-	"iter"
+	"slices"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,7 +21,9 @@ type limited struct {
 	counter  backend.ConnectionCounter
 	families []cluster.Family
 
-	mu sync.Mutex
+	reading sync.Mutex // held by the scrape that reads
+
+	mu sync.Mutex // not held while the kernel is read: the sync waits for it
 	// plan is the last one, services those with a fence.
 	plan      *plan.Plan
 	services  map[cluster.ServiceName]*plan.Service
@@ -72,38 +74,53 @@ func (l *limited) synced(s *proxy.Sync) {
 	l.byService.sort()
 }
 
-// Collect reads the kernel's counters. Those that cannot be read keep their values.
+// Collect reads the kernel's counters. Those that cannot be read keep their values, and so do all while another scrape reads.
 func (l *limited) Collect(to chan<- prometheus.Metric) {
+	if l.reading.TryLock() {
+		l.readAll()
+		l.reading.Unlock()
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
-	defer cancel()
-	for _, family := range l.families {
-		if len(l.services) == 0 {
-			break
-		}
-		counts, err := l.counter.Connections(ctx, family, l.routes(family), false)
-		if err != nil {
-			continue
-		}
-		for frontend, now := range counts.Limited {
-			if route, ok := l.plan.Frontends.Get(frontend); ok {
-				l.byService.add(route.Service, l.read.growth(frontend, now))
-			}
-		}
-	}
 	l.byService.collect(descOf(l.CounterVec), to)
 }
 
-// routes yields those of the Services in a family that are served.
-func (l *limited) routes(family cluster.Family) iter.Seq[*plan.Route] {
-	return func(yield func(*plan.Route) bool) {
-		for _, service := range l.services {
-			for _, route := range service.Routes {
-				if served, _ := l.plan.Frontends.Get(route.Frontend); served == route && route.Frontend.Family() == family && !yield(route) {
-					return
-				}
+func (l *limited) readAll() {
+	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+	defer cancel()
+	for _, family := range l.families {
+		routes := l.routes(family)
+		if len(routes) == 0 {
+			continue
+		}
+		if counts, err := l.counter.Connections(ctx, family, slices.Values(routes), false); err == nil {
+			l.add(routes, counts)
+		}
+	}
+}
+
+// add adds what counters of routes grew by, as long as these are the Services' routes.
+func (l *limited) add(routes []*plan.Route, counts *backend.Connections) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, route := range routes {
+		now, counted := counts.Limited[route.Frontend]
+		if served, _ := l.plan.Frontends.Get(route.Frontend); counted && served == route && l.services[route.Service] != nil {
+			l.byService.add(route.Service, l.read.growth(route.Frontend, now))
+		}
+	}
+}
+
+// routes returns those of the Services in a family that are served.
+func (l *limited) routes(family cluster.Family) (routes []*plan.Route) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, service := range l.services {
+		for _, route := range service.Routes {
+			if served, _ := l.plan.Frontends.Get(route.Frontend); served == route && route.Frontend.Family() == family {
+				routes = append(routes, route)
 			}
 		}
 	}
+	return routes
 }

@@ -6,6 +6,8 @@ import "github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 type Fences struct {
 	// On applies those of cluster.AnnotationConnectionLimits and of Namespaces, whichever is smaller.
 	On bool
+	// Missing says why this node cannot bound connections; "" if it can.
+	Missing string
 	// Namespaces are the bounds of each Service of a namespace; those of [OtherNamespaces] apply where a namespace has none.
 	Namespaces map[string]cluster.Fence
 }
@@ -13,20 +15,24 @@ type Fences struct {
 // OtherNamespaces stands for all namespaces without Fences of their own.
 const OtherNamespaces = "*"
 
-// of returns the bounds of a Service; nil if there are none.
-func (f *Fences) of(s *cluster.Service) *cluster.Fence {
-	if !f.On {
-		return nil
+// of returns the bounds of a Service, guarded; nil if there are none. Why says why those of the annotation do not apply.
+func (f *Fences) of(s *cluster.Service) (bounds *cluster.Fence, why string) {
+	switch {
+	case !f.On, f.Missing != "" && s.Fence == nil:
+		return nil, ""
+	case f.Missing != "":
+		return nil, f.Missing
 	}
 	fence, own := f.Namespaces[s.Name.Namespace]
 	if !own {
 		fence = f.Namespaces[OtherNamespaces]
 	}
 	if s.Fence != nil {
-		fence = fence.Within(s.Fence.Fence)
+		fence, why = fence.Within(s.Fence.Fence), s.Fence.Ignored
 	}
 	if fence == (cluster.Fence{}) {
-		return nil
+		return nil, why
 	}
-	return &fence
+	fence = fence.Guarded()
+	return &fence, why
 }

@@ -38,9 +38,7 @@ func newDecision(s *cluster.Service, node *cluster.Node, opts *Options, before *
 		out: &Service{Name: s.Name, UID: s.UID, Created: s.Created, KeepsTerminating: opts.KeepTerminatingUDPFlows && s.PreserveUDP}}
 	d.out.ClusterIPs = d.clusterIPs()
 	d.rare.unbalanced = d.unbalanced()
-	if d.fence = opts.Fences.of(s); opts.Fences.On && s.Fence != nil {
-		d.rare.unfenced = s.Fence.Ignored
-	}
+	d.fence, d.rare.unfenced = opts.Fences.of(s)
 	d.ports = d.servedPorts()
 	d.out.WithheldPorts = uint32(len(s.Ports) - len(d.ports))
 	return d

@@ -187,7 +187,7 @@ func (f *fences) counts(route *plan.Route) (passed, limited int) {
 // rates floods each address of the Service, from many sources and from one.
 func (f *fences) rates() {
 	const rate, sent = 20, 3000
-	for _, bounds := range []string{"per-second=20", "client-per-second=20", "per-second=20, client-per-second=1000, client-open=5, open=100000"} {
+	for _, bounds := range []string{"per-second=20", "client-per-second=20", "per-second=20, client-per-second=1000, client-open=5, open=5000"} {
 		f.set("") // so that there are no counts, and the bounds have not been used
 		f.set(bounds)
 		routes, tos := f.routes("web")

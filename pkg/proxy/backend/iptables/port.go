@@ -333,10 +333,18 @@ func (w *writer) restriction(rules []ipt.Rule, r *plan.Route, refuse ipt.Target)
 	is, port := protocol(f.Protocol), dport(f.Protocol, f.Port, f.Port)
 	if r.Verdict == plan.Reject || w.bounded(r) {
 		for _, from := range r.SourceRanges {
-			rules = append(rules, rule(refuse, source(from), toAddr(f), is, port))
+			rules = append(rules, rule(refuse, source(from), toAddr(f), is, port, untranslated(r)))
 		}
 	}
 	return append(rules, rule(ipt.Drop, destination(host(f.Addr)), is, comment(r.Name+" from elsewhere"), port))
+}
+
+// untranslated leaves connections of other Services alone, of which the address of a frontend with bounds is an endpoint.
+func untranslated(r *plan.Route) ipt.Match {
+	if r.Verdict != plan.Balance {
+		return nil
+	}
+	return ipt.Not(ipt.Translated)
 }
 
 // refusals appends the rules that refuse connections to a frontend on some addresses.
@@ -349,7 +357,7 @@ func refusals(rules []ipt.Rule, r *plan.Route, refuse ipt.Target, on []onNode) [
 		tell = " has no local endpoints"
 	}
 	for _, on := range on {
-		rules = append(rules, rule(refuse, on.address, protocol(f.Protocol), comment(r.Name+tell), on.local, dport(f.Protocol, f.Port, f.Port)))
+		rules = append(rules, rule(refuse, on.address, protocol(f.Protocol), comment(r.Name+tell), on.local, dport(f.Protocol, f.Port, f.Port), untranslated(r)))
 	}
 	return rules
 }

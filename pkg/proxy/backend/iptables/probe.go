@@ -30,6 +30,38 @@ func (Mode) Variant(ctx context.Context) (string, error) {
 	return string(variant), err
 }
 
+// chainCheck has rules for a trial.
+const chainCheck = "KUBE-PROXY-CHECK"
+
+// Fences returns why the kernel cannot bound connections; nil if it can. It writes a chain that nothing jumps to, and deletes it.
+func (Mode) Fences(ctx context.Context, families ...cluster.Family) error {
+	variant, err := ipt.Detect(ctx)
+	for _, family := range families {
+		if err == nil {
+			err = tryFence(ctx, variant, family)
+		}
+	}
+	return err
+}
+
+func tryFence(ctx context.Context, variant ipt.Variant, family cluster.Family) (err error) {
+	tables, err := ipt.Open(ctx, doorFamily(family), variant)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, tables.Close()) }()
+	bits := 32
+	if family == cluster.IPv6 {
+		bits = 128
+	}
+	every := fence{bounds: cluster.Fence{PerSecond: 1, Open: 1, ClientPerSecond: 1, ClientOpen: 1}}
+	chain := ipt.Chain{Name: chainCheck, Rules: every.rules(bits)}
+	if err := tables.Write(ctx, &ipt.Transaction{Table: tableFilter, Chains: []ipt.Chain{chain}}); err != nil {
+		return fmt.Errorf("try limits (kernel modules xt_hashlimit and xt_connlimit): %w", err)
+	}
+	return tables.Write(ctx, &ipt.Transaction{Table: tableFilter, Deleted: []string{chainCheck}})
+}
+
 // Features is part of [backend.Prober]. It also creates the chain by which Open detects the variant, as the kubelet does.
 func (Mode) Features(ctx context.Context, variant string, family cluster.Family) (features []backend.Feature, err error) {
 	tables, err := ipt.Open(ctx, doorFamily(family), ipt.Variant(variant))
@@ -55,7 +87,7 @@ func (Mode) Features(ctx context.Context, variant string, family cluster.Family)
 		{"target MASQUERADE", "xt_MASQUERADE", tableNAT, "-j MASQUERADE"},
 		{"target REJECT", of + "t_REJECT", tableFilter, "-j REJECT"},
 	} {
-		chain := ipt.Chain{Name: "KUBE-PROXY-CHECK", Rules: []ipt.Rule{ipt.Listed(f.rule)}}
+		chain := ipt.Chain{Name: chainCheck, Rules: []ipt.Rule{ipt.Listed(f.rule)}}
 		err := tables.Write(ctx, &ipt.Transaction{Table: f.table, Chains: []ipt.Chain{chain}})
 		features = append(features, backend.Feature{Name: f.name, Module: f.module, Err: err})
 	}

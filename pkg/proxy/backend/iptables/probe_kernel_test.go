@@ -21,6 +21,9 @@ func TestKernelFeatures(t *testing.T) {
 			if err != nil || len(found) < 5 {
 				t.Errorf("%s, %s: %v, %v", variant, family, found, err)
 			}
+			if err := tryFence(t.Context(), variant, family); err != nil {
+				t.Errorf("%s, %s: %v", variant, family, err)
+			}
 			for _, f := range found {
 				if f.Err != nil {
 					t.Errorf("%s, %s: %s (%s): %v", variant, family, f.Name, f.Module, f.Err)

@@ -37,6 +37,20 @@ func (Mode) FastPath(ctx context.Context, families ...cluster.Family) error {
 	return nil
 }
 
+// Fences returns why the kernel cannot bound connections; nil if it can.
+func (Mode) Fences(ctx context.Context, families ...cluster.Family) error {
+	for _, family := range families {
+		d := dialectOf(family)
+		text := fmt.Sprintf("table %s kube-proxy-check {\nset r { type %s; flags dynamic, timeout; size 1; }\nset o { type %[2]s; flags dynamic; size 1; }\n"+
+			"chain c { update @r { %[3]s saddr timeout 2s limit rate over 1/second burst 1 packets }; limit rate over 1/second burst 1 packets;\n"+
+			"add @o { %[3]s saddr ct count over 1 }; ct count over 1; }\n}\n", d.nftFamily, d.addr, d.ip)
+		if err := nft.Check(ctx, text); err != nil {
+			return fmt.Errorf("try limits (kernel modules nft_limit and nft_connlimit): %w", err)
+		}
+	}
+	return nil
+}
+
 // Features is part of [backend.Prober]. It writes nothing, but may load modules, as writing the rules does.
 func (Mode) Features(ctx context.Context, _ string, family cluster.Family) (features []backend.Feature, _ error) {
 	if _, err := nft.Version(ctx); err != nil {

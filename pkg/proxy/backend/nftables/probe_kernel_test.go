@@ -25,11 +25,17 @@ func TestKernelFeatures(t *testing.T) {
 			}
 		}
 	}
+	if err := (Mode{}).Fences(t.Context(), cluster.IPv4, cluster.IPv6); err != nil {
+		t.Error(err)
+	}
 	if list, err := exec.Command("nft", "list", "ruleset").CombinedOutput(); len(list) > 0 || err != nil {
 		t.Errorf("%v: there is now:\n%s", err, list)
 	}
 	if err := unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_NET_ADMIN, 0, 0, 0); err != nil {
 		t.Fatal(err)
+	}
+	if (Mode{}).Fences(t.Context(), cluster.IPv4) == nil {
+		t.Error("limits work without CAP_NET_ADMIN")
 	}
 	found, err := Mode{}.Features(t.Context(), "", cluster.IPv4)
 	if err != nil {
