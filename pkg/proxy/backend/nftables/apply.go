@@ -51,46 +51,54 @@ func (a *applier) take(steps ...func() error) error {
 func (a *applier) prepare() error {
 	var lists []target
 	var written []*set // by packets
-	for _, t := range slices.Concat(a.patch.addChains, a.patch.rewriteChains) {
+	added := 0
+	for i, t := range slices.Concat(a.patch.addChains, a.patch.rewriteChains) {
 		if t.kind == from || t.kind == bounds {
 			lists = append(lists, t)
-		}
-	}
-	for _, t := range a.patch.addChains {
-		if list, ok := a.patch.after.lists.Get(t); ok {
-			written = append(written, a.schema.meters(t, list.fence)...)
+			if i < len(a.patch.addChains) {
+				added++
+			}
 		}
 	}
 	sticky := a.patch.addSticky
-	for _, port := range sticky {
-		for _, pool := range port.maps() {
-			written = append(written, a.schema.clients(pool))
-		}
-	}
-	err := backend.InParts(len(sticky)+len(lists), func(first, end int) error {
+	write := func(first, end int) error {
 		tx := a.declareAll()
 		for unit := first; unit < end; unit++ {
 			if unit < len(sticky) {
 				for _, pool := range sticky[unit].maps() {
 					declare(tx, a.schema.clients(pool))
+					written = append(written, a.schema.clients(pool))
 				}
 			} else if list, ok := a.patch.after.lists.Get(lists[unit-len(sticky)]); ok {
 				for _, s := range a.schema.meters(lists[unit-len(sticky)], list.fence) {
 					declare(tx, s)
+					if unit < len(sticky)+added { // others may be full
+						written = append(written, s)
+					}
 				}
 				a.chain(tx, a.chains.checkChain(lists[unit-len(sticky)], list))
 			}
 		}
 		return a.run(tx)
-	}, tooLarge)
-	if err != nil {
-		return err
 	}
-	if a.patch.skeleton != nil && a.schema.fast {
-		a.batch.EnsureFlowtable(flowtable)
+	for first, units := 0, len(sticky)+len(lists); first == 0 || first < units; first += maxPrepared {
+		part := func(from, to int) error { return write(first+from, first+to) }
+		if err := backend.InParts(min(maxPrepared, units-first), part, tooLarge); err != nil {
+			return err
+		}
+		if first == 0 && a.patch.skeleton != nil && a.schema.fast {
+			a.batch.EnsureFlowtable(flowtable)
+		}
+		if err := a.shrink(written); err != nil {
+			return err
+		}
+		written = nil
 	}
-	return a.shrink(written)
+	return nil
 }
+
+// maxPrepared is how many units with sets for packets are written before these are shrunk: 400 sets of 0.5 MB at most.
+const maxPrepared = 200
 
 // shrink lets the kernel free the memory of new sets for packets that nobody needs yet. It allocates a hash table for a full set, some
 // 0.5 MB, and makes it smaller only when an element is deleted.
