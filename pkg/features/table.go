@@ -31,6 +31,11 @@ const (
 	becomesDefault = "locked once GA, as in Kubernetes"
 )
 
+// alpha returns the stages of a gate that came with Kubernetes 1.37.
+func alpha() featuregate.VersionedSpecs {
+	return featuregate.VersionedSpecs{{Version: version.MajorMinor(1, 37), Default: false, PreRelease: featuregate.Alpha}}
+}
+
 // table has a row for every gate of this proxy, sorted by name.
 func table() []row {
 	return []row{
@@ -59,84 +64,44 @@ func table() []row {
 				"off, it equals kubeletVersion, which that Node does not have either. In a cluster the kubelet writes the field.",
 			end: "locked to true, then removed (KEP-4004)",
 		},
-		{
-			name: DrainIPVSMode,
-			specs: featuregate.VersionedSpecs{
-				{Version: version.MajorMinor(1, 37), Default: false, PreRelease: featuregate.Alpha},
-			},
+		{name: DrainIPVSMode, specs: alpha(), end: mayChange,
 			effect: "Established connections go on when this proxy takes over from Kubernetes' kube-proxy in ipvs mode: the virtual servers and " +
 				"addresses that they use are removed when they have ended. Until then, pods and other machines reach the node's own ports, such as 22, " +
 				"through these addresses. Without it, all are removed at once.",
-			end: mayChange,
 		},
-		{
-			name: FlowtableFastPath,
-			specs: featuregate.VersionedSpecs{
-				{Version: version.MajorMinor(1, 37), Default: false, PreRelease: featuregate.Alpha},
-			},
+		{name: FlowtableFastPath, specs: alpha(), end: mayChange,
 			effect: "In nftables mode, forwards packets of long connections to Services with the annotation kube-proxy/fast-path: \"true\" by a " +
 				"flowtable of the kernel (Linux 6.1 and later): docs/connections.md.",
-			end: mayChange,
 		},
-		{
-			name: KeepTerminatingUDPFlows,
-			specs: featuregate.VersionedSpecs{
-				{Version: version.MajorMinor(1, 37), Default: false, PreRelease: featuregate.Alpha},
-			},
+		{name: KeepTerminatingUDPFlows, specs: alpha(), end: mayChange,
 			effect: "UDP flows of a Service with the annotation service.kubernetes.io/udp-connection-handling: PreserveDuringTermination stay " +
 				"with a terminating endpoint until no EndpointSlice lists it, also if it does not serve any more (KEP-5989). New flows go elsewhere. " +
 				"Without it, as in Kubernetes' kube-proxy, flows move when an endpoint is neither ready nor serving.",
-			end:     mayChange,
 			details: udpDetails,
 		},
-		{
-			name: KubeProxyNFTablesLocalhostNodePorts,
-			specs: featuregate.VersionedSpecs{
-				{Version: version.MajorMinor(1, 37), Default: false, PreRelease: featuregate.Alpha},
-			},
+		{name: KubeProxyNFTablesLocalhostNodePorts, specs: alpha(), end: mayChange,
 			effect: "In nftables mode, serves TCP NodePorts on loopback addresses if nodePortAddresses contains a loopback " +
 				"range (such as localhost). Other NodePorts there are rejected.",
-			end: mayChange,
 		},
-		{
-			name: LoadBalancerAlgorithms,
-			specs: featuregate.VersionedSpecs{
-				{Version: version.MajorMinor(1, 37), Default: false, PreRelease: featuregate.Alpha},
-			},
+		{name: LoadBalancerAlgorithms, specs: alpha(), end: mayChange,
 			effect: "Honours the annotations kube-proxy/lb-algorithm of Services (random, round-robin, source-hash, maglev) and " +
 				"kube-proxy/weight of EndpointSlices, and Cilium's of the same meaning: docs/balancing.md.",
-			end: mayChange,
 		},
 		{name: logsapi.LoggingAlphaOptions, effect: "Allows alpha logging options: split streams and their buffer size.", end: mayChange},
 		{name: logsapi.LoggingBetaOptions, effect: "Allows beta logging options: format json.", end: becomesDefault},
-		{
-			name: ManagedFieldsOptOutClient,
-			specs: featuregate.VersionedSpecs{
-				{Version: version.MajorMinor(1, 37), Default: false, PreRelease: featuregate.Alpha},
-			},
+		{name: ManagedFieldsOptOutClient, specs: alpha(), end: mayChange,
 			effect: "Asks the API server to leave metadata.managedFields out of the objects that it sends (KEP-5958, the server's gate " +
 				"ManagedFieldsOptOut, planned for 1.38). Other servers send whole objects.",
-			end: mayChange,
 		},
 		{name: metricsfeatures.NativeHistograms, effect: "Also exposes histograms in Prometheus' native format.", end: becomesDefault},
-		{
-			name: ResetGoneEndpoints,
-			specs: featuregate.VersionedSpecs{
-				{Version: version.MajorMinor(1, 37), Default: false, PreRelease: featuregate.Alpha},
-			},
+		{name: ResetGoneEndpoints, specs: alpha(), end: mayChange,
 			effect: "Resets TCP connections to endpoints that no EndpointSlice lists any more, instead of letting clients hang for up to 15 minutes, " +
 				"and rejects TCP by resets instead of ICMP errors. Lets SCTP clients of such endpoints begin anew.",
-			end:     mayChange,
 			details: resetDetails,
 		},
-		{
-			name: ServiceLimits,
-			specs: featuregate.VersionedSpecs{
-				{Version: version.MajorMinor(1, 37), Default: false, PreRelease: featuregate.Alpha},
-			},
+		{name: ServiceLimits, specs: alpha(), end: mayChange,
 			effect: "Bounds the connections of Services, new ones in a second and open ones, by the annotation kube-proxy/connection-limits " +
 				"and for namespaces by connectionLimits in the configuration file: docs/limits.md.",
-			end: mayChange,
 		},
 	}
 }

@@ -56,8 +56,8 @@ func TestVersionHangs(t *testing.T) {
 	b.stop()
 }
 
-// TestDocsVersion compares the supported versions with those that the documentation and the chart name.
-func TestDocsVersion(t *testing.T) {
+// TestVersionIsDocumented compares the supported versions with those that the documentation and the chart name.
+func TestVersionIsDocumented(t *testing.T) {
 	for file, want := range map[string]string{
 		"docs/compatibility.md":              "API servers " + oldestServer + " to " + newestServer + " are supported",
 		"build/charts/kube-proxy/Chart.yaml": `kubeVersion: ">=` + oldestServer + `.0-0"`,
