@@ -51,7 +51,7 @@ func TestCrowd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer other.Close()
+		t.Cleanup(func() { other.Close() })
 	}
 	if errs := l.Call(l.Addresses(), long); errors.Join(errs...) != nil {
 		t.Error(errs)

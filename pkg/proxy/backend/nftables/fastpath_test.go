@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/keeper"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -54,6 +55,25 @@ endpoints: [{addresses: [%s], nodeName: node1, conditions: {ready: true}}]
 	return &snapshot
 }
 
+// checkFlowtables checks that a table has these flowtables, as NAME:DEVICES, and a rule that adds to one if there is any.
+func checkFlowtables(t *testing.T, table *nfttest.Fake, want []string) {
+	t.Helper()
+	objects, err := table.Objects(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := []string{}
+	for _, f := range objects.Flowtables {
+		got = append(got, f.Name+":"+strings.Join(f.Devices, " "))
+	}
+	if !slices.Equal(got, want) {
+		t.Fatalf("flowtables %q, want %q", got, want)
+	}
+	if text := table.Dump(); strings.Contains(text, "flow add @fast-path") != (len(want) > 0) {
+		t.Fatalf("with the flowtables %q:\n%s", want, text)
+	}
+}
+
 // TestFastPath follows the flowtable and what leads to it through the life of a table.
 func TestFastPath(t *testing.T) {
 	eth0, pod, again := cluster.Device{Name: "eth0", Index: 2}, cluster.Device{Name: "veth1", Index: 7}, cluster.Device{Name: "veth1", Index: 8}
@@ -63,20 +83,7 @@ func TestFastPath(t *testing.T) {
 	b.families[0].opts.Devices = func() (map[string]int, error) { return exist, nil }
 	has := func(want ...string) {
 		t.Helper()
-		objects, err := table.Objects(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		got := []string{}
-		for _, f := range objects.Flowtables {
-			got = append(got, f.Name+":"+strings.Join(f.Devices, " "))
-		}
-		if !slices.Equal(got, want) {
-			t.Fatalf("flowtables %q, want %q", got, want)
-		}
-		if text := table.Dump(); strings.Contains(text, "flow add @fast-path") != (len(want) > 0) {
-			t.Fatalf("with the flowtables %q:\n%s", want, text)
-		}
+		checkFlowtables(t, table, want)
 	}
 	without := fastPlan(t, cluster.IPv4, false, eth0)
 	mustSync(t, b, without)
