@@ -25,13 +25,15 @@ const backlog, maxAccepted = 4096, 4 * 4096
 // deviceIndex is where socket filters read the index of a packet's device: SKF_AD_OFF + SKF_AD_IFINDEX of linux/filter.h.
 const deviceIndex = 0xfffff000 + 8
 
-// onLoopback is a socket filter that drops packets of all devices but lo, whose index is 1: rules of kube-proxy translate those of pods to the
+// onLoopback returns a socket filter that drops packets of all devices but lo, whose index is 1: rules of kube-proxy translate those of pods to the
 // listeners, too. A socket that is bound to lo cannot answer the node's IPv6 addresses.
-var onLoopback = []unix.SockFilter{
-	{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: deviceIndex},
-	{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: 1, Jf: 1},
-	{Code: unix.BPF_RET | unix.BPF_K, K: ^uint32(0)},
-	{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+func onLoopback() []unix.SockFilter {
+	return []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: deviceIndex},
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: 1, Jf: 1},
+		{Code: unix.BPF_RET | unix.BPF_K, K: ^uint32(0)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
+	}
 }
 
 // Listeners listen on loopback addresses, for packets of this machine only. One goroutine uses them.
@@ -70,7 +72,8 @@ func (l *Listeners) listen(addr netip.Addr) (err error) {
 			l.sockets = append(l.sockets, socket)
 		}
 	}()
-	if err := unix.SetsockoptSockFprog(socket, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(onLoopback)), Filter: &onLoopback[0]}); err != nil {
+	filter := onLoopback()
+	if err := unix.SetsockoptSockFprog(socket, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}); err != nil {
 		return fmt.Errorf("keep others' packets out (SO_ATTACH_FILTER): %w", err)
 	}
 	if err := unix.Bind(socket, sockaddr(netip.AddrPortFrom(addr, 0))); err != nil {
