@@ -142,7 +142,7 @@ func (s server) require(ctx context.Context, dir, version string) error {
 func (s server) compile(ctx context.Context, dir, version, file string, flags ...string) error {
 	args := []string{"build"}
 	if path.Ext(s.name) == ".test" {
-		args = []string{"test", "-c"}
+		args = []string{"test", "-c", "-vet=off"}
 	}
 	args = append(append(args, "-trimpath", "-ldflags", s.ldflags(version), "-o", file), flags...)
 	_, err := s.golang(ctx, dir, append(args, s.main)...)

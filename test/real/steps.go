@@ -22,7 +22,7 @@ type step struct {
 	commands []string
 	// run is done in place of commands.
 	run func(context.Context) error
-	// ours says whether the DaemonSet kube-proxy is ours afterwards, and not Kubernetes'.
+	// ours says whether the pods of the DaemonSet kube-proxy, or those with its labels, are ours afterwards, and not Kubernetes'.
 	ours bool
 }
 

@@ -55,7 +55,7 @@ func (w *world) trial() ([]step, error) {
 			"kubectl delete -k build/manifests/overlays/canary",
 			patch + `[{"op":"test","path":"/spec/template/spec/affinity","value":` + affinity + `},{"op":"remove","path":"/spec/template/spec/affinity"}]'`,
 		}},
-		{name: "canary on all nodes", commands: slices.Concat(begin, []string{label, "kube-proxy fleet | grep '2 OK'"})},
+		{name: "canary on all nodes", ours: true, commands: slices.Concat(begin, []string{label, "kube-proxy fleet | grep '2 OK'"})},
 		{name: "canary, the manifests follow", ours: true, commands: []string{
 			unlabel, "kubectl delete -k build/manifests/overlays/canary", "kube-proxy fleet | grep '2 OK'"}},
 		{name: "canary, back", commands: []string{applyIPTables, rollout, saveConfig, deleteIPTables, kubeadmsOwn}},
