@@ -153,6 +153,7 @@ func (w *world) handOver(from, to running, r rate, settle time.Duration) (fresh,
 	l := start(w.Context(), probes, r)
 	w.after(settle)
 	end()
+	ended := time.Since(l.begun)
 	var gates []string
 	if from.mode == "ipvs" {
 		gates = []string{"DrainIPVSMode: true"}
@@ -165,6 +166,7 @@ func (w *world) handOver(from, to running, r rate, settle time.Duration) (fresh,
 		}
 	}()
 	w.healthy()
+	w.Logf("%s ended after %s; %s was healthy after %s", from, ended.Round(time.Millisecond), to, time.Since(l.begun).Round(time.Millisecond))
 	w.after(2 * settle)
 	if from.mode == "ipvs" {
 		w.node("ipvsadm --set 3 3 3") // for the connections that end now

@@ -33,6 +33,7 @@ func (c count) String() string { return fmt.Sprintf("%d of %d", c.failed, c.sent
 
 // load is connections to all probes in the background.
 type load struct {
+	begun   time.Time
 	cancel  context.CancelFunc
 	streams []*netns.Stream
 	probes  []netns.Probe
@@ -46,7 +47,7 @@ type load struct {
 
 // start connects until the load is stopped.
 func start(ctx context.Context, probes []netns.Probe, r rate) *load {
-	l := &load{probes: probes, counts: map[kind]count{}, first: map[kind]string{}}
+	l := &load{begun: time.Now(), probes: probes, counts: map[kind]count{}, first: map[kind]string{}}
 	ctx, l.cancel = context.WithCancel(ctx)
 	for _, probe := range probes {
 		l.streams = append(l.streams, probe.Stream(ctx, max(1, r.perSecond/len(probes))))
@@ -103,10 +104,15 @@ func (l *load) add(k kind, probe netns.Probe, answer netns.Answer) {
 	c.sent++
 	if answer.Verdict != netns.Answered {
 		if c.failed++; c.failed == 1 {
-			l.first[k] = fmt.Sprintf("%s: %s", probe, answer)
+			l.first[k] = l.describe(probe, answer)
 		}
 	}
 	l.counts[k] = c
+}
+
+// describe says when a failed request was sent.
+func (l *load) describe(probe netns.Probe, failure netns.Answer) string {
+	return fmt.Sprintf("%s: %s, sent after %s", probe, failure, failure.Sent.Sub(l.begun).Round(time.Millisecond))
 }
 
 // stop ends the load, and returns the counts with the first failure of each kind.
@@ -118,7 +124,7 @@ func (l *load) stop() (map[kind]count, map[kind]string) {
 		c := l.counts[k]
 		l.counts[k] = c.plus(count{tally.Sent, tally.Failed()})
 		if l.first[k] == "" && tally.Failed() > 0 {
-			l.first[k] = fmt.Sprintf("%s: %s", probe, tally.Failures[0])
+			l.first[k] = l.describe(probe, tally.Failures[0])
 		}
 	}
 	l.kept.Wait()
