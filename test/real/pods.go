@@ -158,7 +158,7 @@ type kept struct {
 }
 
 func (k *kept) ask() (err error) {
-	request, err := http.NewRequest(http.MethodGet, k.url, nil)
+	request, err := http.NewRequest(http.MethodGet, k.url, http.NoBody)
 	if err != nil {
 		return err
 	}
