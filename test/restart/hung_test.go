@@ -121,11 +121,11 @@ func (of trouble) run(t *testing.T, lasts time.Duration) {
 	if lines := before; lines > 60 {
 		t.Errorf("%d lines:\n%s", lines, r.log.String())
 	}
+	at := time.Now()
 	if err := os.Remove(fault); err != nil {
 		t.Fatal(err)
 	}
 	release()
-	at := time.Now()
 	synced := r.resynced(at)
 	r.serves(probes)
 	r.live()

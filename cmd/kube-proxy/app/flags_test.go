@@ -26,7 +26,7 @@ type flagRow struct{ def, try, shows string }
 func flagRows() map[string]flagRow {
 	return map[string]flagRow{
 		"config": {def: ""}, "write-config-to": {def: ""}, "cleanup": {def: "false"}, "init-only": {def: "false"},
-		"manifests": {def: ""}, "relist-guard": {def: "true"}, "startup-taint": {def: ""}, "connection-metrics": {def: "none"}, "connection-counters": {def: "auto"}, "master": {def: ""}, "help": {def: "false"}, "version": {def: "false"},
+		"manifests": {def: ""}, "relist-guard": {def: "true"}, "startup-taint": {def: ""}, "dataplane-canary": {def: "none"}, "connection-metrics": {def: "none"}, "connection-counters": {def: "auto"}, "master": {def: ""}, "help": {def: "false"}, "version": {def: "false"},
 		"boot-id-file": {def: ""}, "machine-id-file": {def: ""},
 
 		"feature-gates":                     {"", "AllAlpha=true", "true"},

@@ -50,7 +50,6 @@ var encodable = []string{
 	"NAT -j KUBE-B",
 	"NAT -p tcp",
 	"NAT -m comment --comment \"a b\" -j MASQUERADE --random-fully",
-	"NAT -j MASQUERADE",
 	"FILTER -m comment --comment \"kubernetes service traffic requiring SNAT\" -j DROP",
 	"FILTER -d 10.96.0.21/32 -p tcp -m comment --comment \"a/b has no endpoints\" -m addrtype --dst-type LOCAL -m tcp --dport 80 -j REJECT --reject-with icmp-port-unreachable",
 	"FILTER -d 10.96.0.22/32 -p tcp -m comment --comment \"a/b has no endpoints\" -m tcp --dport 80 -j REJECT --reject-with tcp-reset",

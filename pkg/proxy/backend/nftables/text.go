@@ -40,8 +40,12 @@ func (m Mode) Render(p *plan.Plan, family cluster.Family) string {
 	}
 	for port := range want.sticky.All() {
 		for _, pool := range port.maps() {
-			lines := schema.clients(pool).lines()
-			t.block(lines[0], lines[1:])
+			t.set(schema.clients(pool))
+		}
+	}
+	for chain, list := range want.lists.All() {
+		for _, s := range schema.meters(chain, list.fence) {
+			t.set(s)
 		}
 	}
 	writer := newWriter(schema, p.Node, m.Options)
@@ -62,6 +66,12 @@ func (m Mode) Render(p *plan.Plan, family cluster.Family) string {
 
 // text writes a table.
 type text struct{ strings.Builder }
+
+// set declares a set that packets write.
+func (t *text) set(s *set) {
+	lines := s.lines()
+	t.block(lines[0], lines[1:])
+}
 
 func (t *text) line(depth int, format string, args ...any) {
 	t.WriteString(strings.Repeat("\t", depth))
