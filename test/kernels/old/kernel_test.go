@@ -17,7 +17,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-func TestMain(m *testing.M) { kubeproxy.Main(m) }
+func TestMain(m *testing.M) { netns.Main(m) }
 
 // TestKernelTooOldForNFTables starts kube-proxy in nftables mode with the image's nft: that of the release is too old, too. It
 // must end with an error that says what to do, and write nothing.
