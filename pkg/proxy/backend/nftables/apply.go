@@ -46,73 +46,93 @@ func (a *applier) take(steps ...func() error) error {
 	return nil
 }
 
-// prepare declares the counters and sets, and writes the chains that are written as text and that elements or sized chains lead to:
-// those of source ranges and bounds.
+// prepare declares the counters and sets, and writes what elements or sized chains lead to and is written as text.
 func (a *applier) prepare() error {
-	var lists []target
-	var written []*set // by packets
-	added := 0
-	for i, t := range slices.Concat(a.patch.addChains, a.patch.rewriteChains) {
-		if t.kind == from || t.kind == bounds {
-			lists = append(lists, t)
-			if i < len(a.patch.addChains) {
-				added++
-			}
+	units := a.units()
+	for begun := false; !begun || len(units) > 0; begun = true {
+		n := 0
+		for sets := 0; n < len(units) && sets < maxDeclared; n++ {
+			sets += len(units[n].sets)
 		}
-	}
-	sticky := a.patch.addSticky
-	write := func(first, end int) error {
-		tx := a.declareAll()
-		for unit := first; unit < end; unit++ {
-			if unit < len(sticky) {
-				for _, pool := range sticky[unit].maps() {
-					declare(tx, a.schema.clients(pool))
-					written = append(written, a.schema.clients(pool))
-				}
-			} else if list, ok := a.patch.after.lists.Get(lists[unit-len(sticky)]); ok {
-				for _, s := range a.schema.meters(lists[unit-len(sticky)], list.fence) {
-					declare(tx, s)
-					if unit < len(sticky)+added { // others may be full
-						written = append(written, s)
-					}
-				}
-				a.chain(tx, a.chains.checkChain(lists[unit-len(sticky)], list))
-			}
-		}
-		return a.run(tx)
-	}
-	for first, units := 0, len(sticky)+len(lists); first == 0 || first < units; first += maxPrepared {
-		part := func(from, to int) error { return write(first+from, first+to) }
-		if err := backend.InParts(min(maxPrepared, units-first), part, tooLarge); err != nil {
+		if err := backend.InParts(n, func(from, to int) error { return a.declareUnits(units[from:to]) }, tooLarge); err != nil {
 			return err
 		}
-		if first == 0 && a.patch.skeleton != nil && a.schema.fast {
+		if !begun && a.patch.skeleton != nil && a.schema.fast {
 			a.batch.EnsureFlowtable(flowtable)
 		}
-		if err := a.shrink(written); err != nil {
+		if err := a.shrink(units[:n]); err != nil {
 			return err
 		}
-		written = nil
+		units = units[n:]
 	}
 	return nil
 }
 
-// maxPrepared is how many units with sets for packets are written before these are shrunk: 400 sets of 0.5 MB at most.
-const maxPrepared = 200
+// unit is what is written together: the maps of a port with session affinity, or a chain that checks source ranges or bounds, with the
+// sets of its clients.
+type unit struct {
+	sets  []*set
+	chain *chain
+	// added reports that the sets are new. Others may be full.
+	added bool
+}
+
+// units returns what the patch adds and rewrites.
+func (a *applier) units() (units []unit) {
+	for _, port := range a.patch.addSticky {
+		u := unit{added: true}
+		for _, pool := range port.maps() {
+			u.sets = append(u.sets, a.schema.clients(pool))
+		}
+		units = append(units, u)
+	}
+	for i, t := range slices.Concat(a.patch.addChains, a.patch.rewriteChains) {
+		if t.kind != from && t.kind != bounds {
+			continue
+		}
+		if list, ok := a.patch.after.lists.Get(t); ok {
+			checks := a.chains.checkChain(t, list)
+			units = append(units, unit{a.schema.meters(t, list.fence), &checks, i < len(a.patch.addChains)})
+		}
+	}
+	return units
+}
+
+// declareUnits writes units, and what every plan needs.
+func (a *applier) declareUnits(units []unit) error {
+	tx := a.declareAll()
+	for _, u := range units {
+		for _, s := range u.sets {
+			declare(tx, s)
+		}
+		if u.chain != nil {
+			a.chain(tx, *u.chain)
+		}
+	}
+	return a.run(tx)
+}
+
+// maxDeclared is about how many sets that packets write are declared before they are shrunk: they have 0.5 MB each.
+const maxDeclared = 400
 
 // shrink lets the kernel free the memory of new sets for packets that nobody needs yet. It allocates a hash table for a full set, some
 // 0.5 MB, and makes it smaller only when an element is deleted.
-func (a *applier) shrink(written []*set) error {
+func (a *applier) shrink(units []unit) error {
 	client := element{frontend: plan.Frontend{Addr: a.schema.any}, addr: a.schema.any}
-	for _, s := range written {
-		if a.batch.Full() {
-			if err := a.commit(); err != nil {
-				return err
+	for _, u := range units {
+		for _, s := range u.sets {
+			if !u.added {
+				continue
 			}
+			if a.batch.Full() {
+				if err := a.commit(); err != nil {
+					return err
+				}
+			}
+			e := s.encode(&client, a.buffer)
+			a.batch.Ensure(s.name, &e)
+			a.batch.Delete(s.name, e.Key)
 		}
-		e := s.encode(&client, a.buffer)
-		a.batch.Ensure(s.name, &e)
-		a.batch.Delete(s.name, e.Key)
 	}
 	return a.commit()
 }
