@@ -14,6 +14,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -65,6 +66,9 @@ func TestCheckFastPath(t *testing.T) {
 			ctx := klog.NewContext(t.Context(), funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{}))
 			cfg := &config.KubeProxyConfiguration{Mode: test.mode}
 			p := &process{cfg: cfg, mode: fastMode{err: test.kernel}, opts: runOptions{gates: features.Gates{FlowtableFastPath: test.gate}}}
+			if test.mode == config.ProxyModeIPTables {
+				p.mode = iptables.Mode{}
+			}
 			p.Planning = &plan.Options{FastPath: test.gate && cfg.HasFastPath()}
 			p.checkFastPath(ctx)
 			if p.Planning.FastPath != test.on {

@@ -206,12 +206,7 @@ func (p *process) checkFastPath(ctx context.Context) {
 	if !p.opts.gates.FlowtableFastPath {
 		return
 	}
-	err := fmt.Errorf("mode %s has none", p.cfg.EffectiveMode())
-	if p.Planning.FastPath {
-		err = p.mode.(interface { // the configuration says so
-			FastPath(ctx context.Context, families ...cluster.Family) error
-		}).FastPath(ctx, p.families.All...)
-	}
+	err := p.mode.FastPath(ctx, p.families.All...)
 	if p.Planning.FastPath = err == nil; err != nil {
 		klog.FromContext(ctx).Info("No connection takes the fast path, because this node cannot have one; Services are served without it", "reason", err.Error())
 	}
@@ -222,10 +217,7 @@ func (p *process) checkFences(ctx context.Context) {
 	if !p.Planning.Fences.On {
 		return
 	}
-	err := p.mode.(interface {
-		Fences(ctx context.Context, families ...cluster.Family) error
-	}).Fences(ctx, p.families.All...)
-	if err != nil {
+	if err := p.mode.Fences(ctx, p.families.All...); err != nil {
 		p.Planning.Fences.Missing = "this node cannot limit connections: " + err.Error()
 		klog.FromContext(ctx).Error(err, "No connections are limited, because this node cannot do so; Services are served without limits")
 	}

@@ -26,6 +26,10 @@ type Mode interface {
 	WithoutRawSockets() string
 	// Untraceable returns why the trace of nf_tables does not show this mode's rules on this node; nil if it does.
 	Untraceable(ctx context.Context) error
+	// FastPath returns why this mode cannot forward connections by a flowtable on this node; nil if it can.
+	FastPath(ctx context.Context, families ...cluster.Family) error
+	// Fences returns why this mode cannot bound connections on this node; nil if it can.
+	Fences(ctx context.Context, families ...cluster.Family) error
 }
 
 // Remover finds and removes the rules of a proxy mode, whichever program wrote them, in the given families, or in all if none

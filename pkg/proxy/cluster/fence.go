@@ -17,6 +17,11 @@ const (
 	MaxOpen = 5_000
 )
 
+// MaxClients is how many clients of a Service the kernel knows. In nftables mode the bounds of a client do not apply to those that do not
+// fit, only those of the Service, and a full set has some 3 MB, as with session affinity. In iptables mode a client that does not fit, with a
+// rate, is refused.
+const MaxClients = 20_000
+
 // guardRate is the largest rate before a count of open connections. Many kernels (from Linux 5.19) count what the count drops too, and forget
 // at most 9 of these in a tick, 900 a second at 100 Hz: a faster flood would leave no room long after it has ended.
 const guardRate = 800
@@ -24,6 +29,11 @@ const guardRate = 800
 // Fence bounds the connections of a Service: new ones in a second and open ones, of all clients together and of each client. 0 is no bound.
 type Fence struct {
 	PerSecond, Open, ClientPerSecond, ClientOpen uint32
+}
+
+// EveryBound returns a Fence with all bounds.
+func EveryBound() *Fence {
+	return &Fence{PerSecond: 1, Open: 1, ClientPerSecond: 1, ClientOpen: 1}
 }
 
 // bound is a number of a Fence with its name in the annotation, and how it is described.
@@ -116,11 +126,4 @@ func (f *Fence) set(text string) bool {
 		}
 	}
 	return false
-}
-
-func (f *AskedFence) equal(o *AskedFence) bool {
-	if f == nil || o == nil {
-		return f == o
-	}
-	return *f == *o
 }

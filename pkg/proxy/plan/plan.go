@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
@@ -249,10 +251,8 @@ func (r *Route) equal(o *Route) bool {
 	return r.Frontend == o.Frontend && r.Kind == o.Kind && r.Name == o.Name && r.Policy == o.Policy &&
 		r.Pool.equal(o.Pool) && r.ShortCut.equal(o.ShortCut) &&
 		r.Masquerade == o.Masquerade && r.Verdict == o.Verdict && r.Affinity.equal(o.Affinity) &&
-		slices.Equal(r.SourceRanges, o.SourceRanges) && sameFence(r.Fence, o.Fence) && r.RejectOnLocalhost == o.RejectOnLocalhost && r.FastPath == o.FastPath
+		slices.Equal(r.SourceRanges, o.SourceRanges) && ptr.Equal(r.Fence, o.Fence) && r.RejectOnLocalhost == o.RejectOnLocalhost && r.FastPath == o.FastPath
 }
-
-func sameFence(a, b *cluster.Fence) bool { return a == b || a != nil && b != nil && *a == *b }
 
 // Affinity is the session affinity of a Service's port in one family. All its routes have the same, unless a
 // change of the Service is included in part.

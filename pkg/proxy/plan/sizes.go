@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
@@ -64,7 +66,7 @@ func routeSize(before, after *Route) int {
 	if !slices.Equal(before.SourceRanges, after.SourceRanges) {
 		size += len(before.SourceRanges) + len(after.SourceRanges)
 	}
-	if !sameFence(before.Fence, after.Fence) {
+	if !ptr.Equal(before.Fence, after.Fence) {
 		size += chainSize
 	}
 	return size

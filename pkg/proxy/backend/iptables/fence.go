@@ -28,9 +28,6 @@ func (f fence) chain() string {
 	return prefixFirewall + hash(fmt.Sprint("limits of ", f.service, f.bounds))
 }
 
-// maxClients is how many clients with a rate the kernel knows of a Service, for a second after their last connection.
-const maxClients = 20_000
-
 // rules renders the chain. Rates come first, because the number of open connections takes the kernel a look at each of them. A client that
 // exceeds its own rate uses up nothing of the Service's.
 func (f fence) rules(addressBits int) (rules []ipt.Rule) {
@@ -39,7 +36,7 @@ func (f fence) rules(addressBits int) (rules []ipt.Rule) {
 			rules = append(rules, ipt.Rule{Matches: []ipt.Match{comment(f.service.String() + " limits"), above}, Target: ipt.Accept})
 		}
 	}
-	add(f.bounds.ClientPerSecond, ipt.RateAbove{List: f.chain() + "-CLIENT", PerSecond: f.bounds.ClientPerSecond, Clients: maxClients})
+	add(f.bounds.ClientPerSecond, ipt.RateAbove{List: f.chain() + "-CLIENT", PerSecond: f.bounds.ClientPerSecond, Clients: cluster.MaxClients})
 	add(f.bounds.PerSecond, ipt.RateAbove{List: f.chain(), PerSecond: f.bounds.PerSecond})
 	add(f.bounds.ClientOpen, ipt.OpenAbove{Open: f.bounds.ClientOpen, Bits: addressBits})
 	add(f.bounds.Open, ipt.OpenAbove{Open: f.bounds.Open})

@@ -33,7 +33,12 @@ func (Mode) Variant(ctx context.Context) (string, error) {
 // chainCheck has rules for a trial.
 const chainCheck = "KUBE-PROXY-CHECK"
 
-// Fences returns why the kernel cannot bound connections; nil if it can. It writes a chain that nothing jumps to, and deletes it.
+// FastPath is part of [backend.Mode].
+func (Mode) FastPath(context.Context, ...cluster.Family) error {
+	return errors.New("mode iptables has none")
+}
+
+// Fences is part of [backend.Mode]. It writes a chain that nothing jumps to, and deletes it.
 func (Mode) Fences(ctx context.Context, families ...cluster.Family) error {
 	variant, err := ipt.Detect(ctx)
 	for _, family := range families {
@@ -54,7 +59,7 @@ func tryFence(ctx context.Context, variant ipt.Variant, family cluster.Family) (
 	if family == cluster.IPv6 {
 		bits = 128
 	}
-	every := fence{bounds: cluster.Fence{PerSecond: 1, Open: 1, ClientPerSecond: 1, ClientOpen: 1}}
+	every := fence{bounds: *cluster.EveryBound()}
 	chain := ipt.Chain{Name: chainCheck, Rules: every.rules(bits)}
 	if err := tables.Write(ctx, &ipt.Transaction{Table: tableFilter, Chains: []ipt.Chain{chain}}); err != nil {
 		return fmt.Errorf("try limits (kernel modules xt_hashlimit and xt_connlimit): %w", err)

@@ -369,7 +369,7 @@ func (a *applier) removeUnreachable() error {
 	}
 	for _, t := range a.patch.delChains {
 		if t.kind == bounds {
-			unused = append(unused, a.schema.meters(t, everyBound())...)
+			unused = append(unused, a.schema.meters(t, cluster.EveryBound())...)
 		}
 	}
 	for sets := range slices.Chunk(unused, maxDestroyed) {

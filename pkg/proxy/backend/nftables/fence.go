@@ -11,10 +11,6 @@ import (
 
 // A Service with a fence has a chain that its new connections meet before an endpoint is picked, and two sets, of the bounds of its clients.
 
-// maxClients is how many clients the sets of a Service have; the bounds of a client do not apply to those that do not fit, only those of
-// the Service. As with session affinity, a full set has some 3 MB.
-const maxClients = 20_000
-
 // The prefixes of the names of these sets.
 const (
 	ratePrefix = "rate-"
@@ -24,16 +20,13 @@ const (
 // idle is how long a client's rate is remembered: after a second without a connection it may have as many as at first.
 const idle = 2 * time.Second
 
-// everyBound is a fence of all bounds.
-func everyBound() *cluster.Fence {
-	return &cluster.Fence{PerSecond: 1, Open: 1, ClientPerSecond: 1, ClientOpen: 1}
-}
+
 
 // meters returns the sets that a chain of kind bounds needs; none without a fence.
 func (s *schema) meters(t target, f *cluster.Fence) (sets []*set) {
 	add := func(prefix string, timeout bool) {
 		sets = append(sets, &set{dialect: s.dialect, name: fmt.Sprintf("%s%016x", prefix, t.id), key: []column{s.addrColumn("saddr", frontendAddr)},
-			byType: true, size: maxClients, timeout: timeout})
+			byType: true, size: cluster.MaxClients, timeout: timeout})
 	}
 	if f != nil && f.ClientPerSecond > 0 {
 		add(ratePrefix, true)

@@ -20,7 +20,7 @@ func (Mode) Tools(ctx context.Context, _ ...cluster.Family) []backend.Tool {
 // Variant is part of [backend.Prober]. There is only one.
 func (Mode) Variant(context.Context) (string, error) { return "", nil }
 
-// FastPath returns why the kernel has no flowtable that this mode can use; nil if it has one. Before Linux 6.1.32 and 6.3 the entries of
+// FastPath is part of [backend.Mode]. Before Linux 6.1.32 and 6.3 the entries of
 // connections on the fast path cannot be deleted; 6.1 stands for both, because distributions do not say which patches it has.
 func (Mode) FastPath(ctx context.Context, families ...cluster.Family) error {
 	if err := nft.KernelSince("6.1"); err != nil {
@@ -37,7 +37,7 @@ func (Mode) FastPath(ctx context.Context, families ...cluster.Family) error {
 	return nil
 }
 
-// Fences returns why the kernel cannot bound connections; nil if it can.
+// Fences is part of [backend.Mode].
 func (Mode) Fences(ctx context.Context, families ...cluster.Family) error {
 	for _, family := range families {
 		d := dialectOf(family)

@@ -91,7 +91,7 @@ func newWriter(s *schema, node *plan.Node, opts Options) *writer {
 func (w *writer) skeleton() *skeleton {
 	s := &skeleton{chains: append(w.baseChains(), w.sharedChains()...)}
 	text := sha256.New()
-	for _, set := range slices.Concat(w.sets, []*set{w.clients(0)}, w.meters(target{}, everyBound())) {
+	for _, set := range slices.Concat(w.sets, []*set{w.clients(0)}, w.meters(target{}, cluster.EveryBound())) {
 		fmt.Fprintln(text, set.lines())
 	}
 	for _, chain := range s.chains {
@@ -111,7 +111,7 @@ func (w *writer) skeleton() *skeleton {
 	}
 	fmt.Fprintln(text, w.chain(target{kind: remember, seconds: 1}))
 	fmt.Fprintln(text, w.checkChain(target{kind: from}, &checks{ranges: []netip.Prefix{netip.PrefixFrom(w.any, 0)}}))
-	fmt.Fprintln(text, w.checkChain(target{kind: bounds}, &checks{fence: everyBound()}))
+	fmt.Fprintln(text, w.checkChain(target{kind: bounds}, &checks{fence: cluster.EveryBound()}))
 	s.digest = hex.EncodeToString(text.Sum(nil)[:8])
 	return s
 }
