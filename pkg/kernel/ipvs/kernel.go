@@ -56,6 +56,15 @@ const (
 // attempts is how often a list is read if others change it at the same time.
 const attempts = 10
 
+// uninterrupted reads a list until no change interrupts that.
+func uninterrupted[T any](list func() ([]T, error)) (all []T, err error) {
+	all, err = list()
+	for attempt := 1; attempt < attempts && errors.Is(err, netlink.ErrDumpInterrupted); attempt++ {
+		all, err = list()
+	}
+	return all, err
+}
+
 // Servers is part of [Objects].
 func (Kernel) Servers() ([]Server, error) {
 	// The file exists if the module is loaded.
@@ -302,10 +311,7 @@ func dummy(name string) (netlink.Link, error) {
 
 // addrsOf returns the addresses of the devices with a wanted index.
 func addrsOf(wanted func(index int) bool) ([]netip.Addr, error) {
-	list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
-	for attempt := 1; attempt < attempts && errors.Is(err, netlink.ErrDumpInterrupted); attempt++ {
-		list, err = netlink.AddrList(nil, netlink.FAMILY_ALL)
-	}
+	list, err := uninterrupted(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses (RTM_GETADDR): %w", err)
 	}
@@ -354,13 +360,9 @@ func localRoute(addr netip.Addr, link netlink.Link, protocol netlink.RouteProtoc
 func (Kernel) DeleteRoutes(except map[netip.Addr]bool) error {
 	var failed error
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		list := func() ([]netlink.Route, error) {
+		routes, err := uninterrupted(func() ([]netlink.Route, error) {
 			return netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_LOCAL, Protocol: routeProtocol}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
-		}
-		routes, err := list()
-		for attempt := 1; attempt < attempts && errors.Is(err, netlink.ErrDumpInterrupted); attempt++ {
-			routes, err = list()
-		}
+		})
 		if err != nil {
 			return fmt.Errorf("list the local routes (RTM_GETROUTE): %w", err)
 		}
@@ -440,10 +442,7 @@ func (Kernel) Bound() (map[netip.Addr]bool, error) {
 	bound := map[netip.Addr]bool{}
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		for _, list := range []func(uint8) ([]*netlink.Socket, error){netlink.SocketDiagTCP, netlink.SocketDiagUDP} {
-			sockets, err := list(family)
-			for attempt := 1; attempt < attempts && errors.Is(err, netlink.ErrDumpInterrupted); attempt++ {
-				sockets, err = list(family)
-			}
+			sockets, err := uninterrupted(func() ([]*netlink.Socket, error) { return list(family) })
 			if errors.Is(err, unix.ENOENT) { // a kernel without inet_diag, or udp_diag
 				continue
 			}
