@@ -146,7 +146,7 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-// TestMany asks 500 nodes, of which ten do not answer. The number of nodes asked at a time is bounded, and those ten delay no other.
+// TestMany asks 500 nodes. Ten do not answer. The number of nodes asked at a time is bounded, and those ten delay no other.
 func TestMany(t *testing.T) {
 	s := &apiServer{t: t, pods: map[string]*pod{}}
 	shared := ours(t, web("10.244.1.2"))

@@ -75,7 +75,7 @@ func TestNote(t *testing.T) {
 	}
 }
 
-// TestCompareWith compares reports, of which the earlier one comes from a file.
+// TestCompareWith compares a report with an earlier one, which comes from a file.
 func TestCompareWith(t *testing.T) {
 	at := time.Date(2026, 11, 28, 10, 0, 0, 0, time.UTC)
 	report := func(dispute []Disagreement, names ...string) *Report {

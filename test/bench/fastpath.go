@@ -14,7 +14,7 @@ import (
 //
 //	bench -fastpath-serve :5201
 //
-// and on the other one, through two Services of that server of which only the first has a fast path,
+// and on the other one, through two Services of that server; only the first has a fast path:
 //
 //	bench -fastpath 10.96.0.10:5201,10.96.0.11:5201
 //

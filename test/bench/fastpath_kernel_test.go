@@ -32,7 +32,7 @@ ports: [{port: 8080}]
 endpoints: [{addresses: [10.244.%[1]d.2], nodeName: node%[1]d}]
 `
 
-// TestKernelFastPath measures with two nodes of which the first has the feature gate, and with it a fast path if its kernel has one.
+// TestKernelFastPath measures with two nodes. The first has the feature gate, and a fast path if its kernel has one.
 // ROUNDS is the number of rounds, 1 by default.
 func TestKernelFastPath(t *testing.T) {
 	lab := netns.Start(t, netns.Options{ClientRoutes: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/32")}})

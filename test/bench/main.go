@@ -192,7 +192,7 @@ func parse(args []string) (*options, error) {
 	f.IntVar(&o.starts, "starts", 0, "measure only starts: this many cold starts and restarts of each program, alternately; -within is the time limit for each mode and cluster then")
 	f.StringVar(&o.profiles, "profiles", "", "the folder for profiles of the starts, which exists; profiled starts take longer")
 	rules := f.String("rules", "", "compare only rulesets, separated by commas: each is a program, a file by nft list ruleset or iptables-save, or \"dnat\", a single rule")
-	f.IntVar(&o.rounds, "rounds", 50, "with -rules, the number of rounds for each ruleset in each namespace, of which there are as many; with -fastpath, for each Service")
+	f.IntVar(&o.rounds, "rounds", 50, "with -rules, the number of rounds for each ruleset in each namespace, one namespace for each ruleset; with -fastpath, for each Service")
 	fastPath := f.String("fastpath", "", "compare only two Services on real nodes, the first with a fast path: two addresses with ports, separated by a comma (fastpath.go)")
 	f.StringVar(&o.fastPathServe, "fastpath-serve", "", "the `address` on which to serve -fastpath, and nothing else")
 	var given amount

@@ -98,7 +98,7 @@ func ask(urls []string) error {
 
 // report is the result of load.
 type report struct {
-	// Connections is how many were made, of which Failed had no answer.
+	// Connections is how many were made, Failed how many of them had no answer.
 	Connections, Failed int
 	// Broken is how many of those that load kept ended.
 	Broken  int

@@ -114,6 +114,27 @@ func TestConnectionLimits(t *testing.T) {
 	}
 }
 
+// TestLargestLimits checks that a configuration and an annotation allow the same numbers.
+func TestLargestLimits(t *testing.T) {
+	cfg := configOf(t)
+	for _, test := range []struct {
+		limits config.ConnectionLimits
+		valid  bool
+	}{
+		{config.ConnectionLimits{PerSecond: cluster.MaxRate, ClientPerSecond: cluster.MaxRate, Open: cluster.MaxOpen, ClientOpen: cluster.MaxOpen}, true},
+		{config.ConnectionLimits{PerSecond: cluster.MaxRate + 1}, false},
+		{config.ConnectionLimits{ClientPerSecond: cluster.MaxRate + 1}, false},
+		{config.ConnectionLimits{Open: cluster.MaxOpen + 1}, false},
+		{config.ConnectionLimits{ClientOpen: cluster.MaxOpen + 1}, false},
+	} {
+		test.limits.Namespace = "a"
+		cfg.ConnectionLimits = []config.ConnectionLimits{test.limits}
+		if errs := config.Validate(cfg, features.Read(nil).Gate); (len(errs) == 0) != test.valid {
+			t.Errorf("%+v: %v", test.limits, errs)
+		}
+	}
+}
+
 // TestLoopback checks what each mode does with node ports on loopback addresses.
 func TestLoopback(t *testing.T) {
 	both := []cluster.Family{cluster.IPv4, cluster.IPv6}

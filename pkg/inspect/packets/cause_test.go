@@ -40,7 +40,7 @@ func TestCause(t *testing.T) {
 	}
 }
 
-// TestCauses traces two connections, of which one sends a packet; and connects also if nothing can be traced.
+// TestCauses traces two connections. Only one sends a packet. It connects also if nothing can be traced.
 func TestCauses(t *testing.T) {
 	to := []netip.AddrPort{netip.MustParseAddrPort("10.96.0.0:10256"), netip.MustParseAddrPort(web)}
 	endpoints := []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:4000"), netip.MustParseAddrPort("127.0.0.1:4001")}

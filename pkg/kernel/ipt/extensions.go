@@ -192,8 +192,7 @@ func (r RateAbove) encode(e *encoder, not bool) { // struct xt_hashlimit_mtinfo3
 	e.matchWith("hashlimit", 3, info)
 }
 
-// OpenAbove matches connections while more than so many are open that have met the rule, from source addresses of which the first bits are
-// the same.
+// OpenAbove matches connections while more than so many are open that have met the rule, from source addresses with the same first bits.
 type OpenAbove struct {
 	Open uint32
 	Bits int

@@ -233,7 +233,7 @@ type Node struct {
 	Addresses []netip.Addr
 	// Interfaces are the addresses of this machine's interfaces, sorted.
 	Interfaces []netip.Addr
-	// Devices are those interfaces of this machine on which IP packets arrive, sorted, if anybody asks for them.
+	// Devices are those interfaces of this machine on which IP packets arrive, sorted; empty without a source of them.
 	Devices []Device
 	// PodCIDRs are the ranges of this node's pods.
 	PodCIDRs []netip.Prefix

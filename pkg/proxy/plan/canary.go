@@ -7,7 +7,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// canaryPort is the port of the canary's frontends. Their addresses are nobody's, so that it has no meaning.
+// canaryPort is the port of the canary's frontends. No Service has their addresses, so it has no meaning.
 const canaryPort = 10256
 
 // canaryService is what the canary's routes have as their Service. No Service can have such a name.

@@ -22,7 +22,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// fenced are two Services, of which the first has the annotation that is filled in.
+// fenced are two Services. The first has the annotation that is filled in.
 const fenced = `
 apiVersion: v1
 kind: Service
@@ -156,7 +156,7 @@ func (f *fences) set(bounds string) {
 	f.Sync(f.T, f.plan)
 }
 
-// routes returns those of a Service, of which the node port's is the last, with where to send.
+// routes returns those of a Service, the node port's last, with where to send.
 func (f *fences) routes(name string) (all []*plan.Route, to []netip.AddrPort) {
 	service, _ := f.plan.Services.Get(cluster.ServiceName{Namespace: "default", Name: name})
 	for _, route := range service.Routes {

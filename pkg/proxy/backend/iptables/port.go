@@ -339,7 +339,7 @@ func (w *writer) restriction(rules []ipt.Rule, r *plan.Route, refuse ipt.Target)
 	return append(rules, rule(ipt.Drop, destination(host(f.Addr)), is, comment(r.Name+" from elsewhere"), port))
 }
 
-// untranslated leaves connections of other Services alone, of which the address of a frontend with bounds is an endpoint.
+// untranslated leaves connections of other Services alone: the address of a frontend with bounds may be their endpoint.
 func untranslated(r *plan.Route) ipt.Match {
 	if r.Verdict != plan.Balance {
 		return nil

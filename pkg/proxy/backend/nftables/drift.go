@@ -91,7 +91,7 @@ func (f *family) compareFixed(ctx context.Context) (*backend.Drift, error) {
 	return found, nil
 }
 
-// lostDevices describes the devices that the flowtable lacks although they exist: somebody has removed them.
+// lostDevices describes the devices that the flowtable lacks although they exist: another program has removed them.
 func (f *family) lostDevices(ctx context.Context) (lost []string, _ error) {
 	if !f.schema.fast {
 		return nil, nil

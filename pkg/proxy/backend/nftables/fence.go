@@ -20,8 +20,6 @@ const (
 // idle is how long a client's rate is remembered: after a second without a connection it may have as many as at first.
 const idle = 2 * time.Second
 
-
-
 // meters returns the sets that a chain of kind bounds needs; none without a fence.
 func (s *schema) meters(t target, f *cluster.Fence) (sets []*set) {
 	add := func(prefix string, timeout bool) {
