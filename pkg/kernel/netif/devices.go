@@ -4,7 +4,6 @@ package netif
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 
@@ -15,13 +14,7 @@ import (
 // another one. The ports of bridges are among them in place of the bridges: with br_netfilter, rules see a packet before it arrives on
 // the bridge itself.
 func (Kernel) Devices() (map[string]int, error) {
-	var links []netlink.Link
-	var err error
-	for range dumpTries {
-		if links, err = netlink.LinkList(); !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
-	}
+	links, err := uninterrupted(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list the interfaces (RTM_GETLINK): %w", err)
 	}

@@ -19,7 +19,7 @@ import (
 type Kernel struct{}
 
 const (
-	// dumpTries is how often addresses are read until no change interrupts that.
+	// dumpTries is how often a list is read until no change interrupts that.
 	dumpTries = 5
 	// resubscribe is the pause before a broken subscription is renewed.
 	resubscribe = 100 * time.Millisecond
@@ -62,14 +62,7 @@ type address struct {
 
 // dump returns all addresses except those that failed duplicate address detection.
 func dump() ([]address, error) {
-	var list []netlink.Addr
-	var err error
-	for range dumpTries {
-		list, err = netlink.AddrList(nil, netlink.FAMILY_ALL)
-		if !errors.Is(err, netlink.ErrDumpInterrupted) {
-			break
-		}
-	}
+	list, err := uninterrupted(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("list the addresses of the interfaces (RTM_GETADDR): %w", err)
 	}
@@ -83,6 +76,16 @@ func dump() ([]address, error) {
 		}
 	}
 	return found, nil
+}
+
+// uninterrupted reads a list until no change interrupts that.
+func uninterrupted[T any](list func() ([]T, error)) (all []T, err error) {
+	for range dumpTries {
+		if all, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			break
+		}
+	}
+	return all, err
 }
 
 func sorted(list []address, keep func(address) bool) []netip.Addr {
