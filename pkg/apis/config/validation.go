@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/component-base/featuregate"
@@ -168,7 +169,11 @@ func validateConnectionLimits(all []ConnectionLimits, path *field.Path) field.Er
 	listed := map[string]bool{}
 	for i, limits := range all {
 		at := path.Index(i)
-		errs = append(errs, required(limits.Namespace, at.Child("namespace"), "a namespace, or * for all that are not listed")...)
+		for _, problem := range validation.IsDNS1123Label(limits.Namespace) {
+			if limits.Namespace != "*" {
+				errs = append(errs, field.Invalid(at.Child("namespace"), limits.Namespace, "must be a namespace, or * for all that are not listed: "+problem))
+			}
+		}
 		if listed[limits.Namespace] {
 			errs = append(errs, field.Duplicate(at.Child("namespace"), limits.Namespace))
 		}

@@ -137,7 +137,7 @@ func nodeRules() map[string][]rule {
 		"nodePortAddresses": {{good: []string{"[]", "[primary]", "[localhost, 10.0.0.0/8]", "[all, primary]", `["::/0"]`, "[010.0.0.0/8]"},
 			bad: []string{"[Primary]", "[10.0.0.1]", `[""]`, "[eth0]", "[primary, any]"}}},
 		"connectionLimits": {{good: []string{"[]", `[{namespace: "*", perSecond: 100000, open: 5000}, {namespace: a}]`},
-			bad: []string{"[{perSecond: 1}]", "[{namespace: a}, {namespace: a, open: 1}]", "[{namespace: a, open: -1}]", "[{namespace: a, perSecond: 100001}]",
+			bad: []string{"[{perSecond: 1}]", "[{namespace: A}]", "[{namespace: a/b}]", "[{namespace: a}, {namespace: a, open: 1}]", "[{namespace: a, open: -1}]", "[{namespace: a, perSecond: 100001}]",
 				"[{namespace: a, clientPerSecond: -1}]", "[{namespace: a, clientOpen: 5001}]"}, onlyLatest: noSuch}},
 	}
 }

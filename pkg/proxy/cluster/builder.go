@@ -378,14 +378,21 @@ func (u *Update) SetInterfaces(addrs []netip.Addr) {
 	u.setNode(&node)
 }
 
-// SetDevices sets the indexes of the interfaces on which IP packets arrive, by their names.
+// SetDevices sets the indexes of the interfaces on which IP packets arrive, by their names. That is a change only for Services that wish the
+// fast path: each pod that starts or ends has an interface.
 func (u *Update) SetDevices(devices map[string]int) {
 	node := *u.b.node
 	node.Devices = nil
 	for _, name := range slices.Sorted(maps.Keys(devices)) {
 		node.Devices = append(node.Devices, Device{name, devices[name]})
 	}
-	u.setNode(&node)
+	if node.equal(u.b.node) {
+		return
+	}
+	u.b.node, u.b.last = &node, nil // the next Snapshot shows them
+	for _, service := range u.b.services.Map().All() {
+		u.changed = u.changed || service.FastPath
+	}
 }
 
 func (u *Update) setNode(node *Node) {

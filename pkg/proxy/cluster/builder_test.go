@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -238,6 +239,28 @@ func TestUnchanged(t *testing.T) {
 	}
 	if !notified(b) || notified(b) {
 		t.Error("three updates were not coalesced into one notification")
+	}
+}
+
+// TestDevices changes the interfaces: the next Snapshot shows them, and there is a notification if a Service wishes the fast path.
+func TestDevices(t *testing.T) {
+	b := NewBuilder("n1")
+	for i, wished := range []bool{false, true, false} {
+		apply(b, func(u *Update) {
+			s := newService("a", "10.0.0.1")
+			s.Annotations = map[string]string{AnnotationFastPath: strconv.FormatBool(wished)}
+			u.SetService(s)
+		})
+		if before := b.Snapshot(); !notified(b) || len(before.Node.Devices) != min(i, 1) {
+			t.Fatal(before.Node.Devices)
+		}
+		for _, again := range []bool{false, true} {
+			before := b.Snapshot()
+			apply(b, func(u *Update) { u.SetDevices(map[string]int{"eth0": 2 + i}) })
+			if got := notified(b); got != (wished && !again) || (b.Snapshot() == before) != again || b.Snapshot().Node.Devices[0].Index != 2+i {
+				t.Errorf("fast path %t, again %t: notified %t, devices %v", wished, again, got, b.Snapshot().Node.Devices)
+			}
+		}
 	}
 }
 
