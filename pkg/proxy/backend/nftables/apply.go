@@ -153,11 +153,11 @@ func (a *applier) declareAll() *nft.Transaction {
 		tx.Add(&knftables.Counter{Name: localhostCounter(protocol)})
 	}
 	tx.Add(&knftables.Counter{Name: counterFull})
-	a.chain(tx, a.chains.limited())
+	a.chain(tx, a.patch.skeleton.chain(chainLimited))
 	if a.guarded() {
 		tx.Add(&knftables.Chain{Name: chainRanges}) // change writes its rule
 	} else {
-		a.chain(tx, a.chains.ranges())
+		a.chain(tx, a.patch.skeleton.chain(chainRanges))
 	}
 	return tx
 }
@@ -188,7 +188,7 @@ func (a *applier) change() error {
 	}
 	if a.patch.skeleton != nil && a.guarded() {
 		tx := a.table.NewTransaction()
-		a.chain(tx, a.chains.ranges())
+		a.chain(tx, a.patch.skeleton.chain(chainRanges))
 		if err := a.run(tx); err != nil {
 			return err
 		}

@@ -44,7 +44,7 @@ func TestKernelCompare(t *testing.T) {
 				t.Errorf("with the plan's table: %q", found)
 			}
 			in := string(dialectOf(family).nftFamily) + " " + TableName
-			for _, change := range []string{"insert rule " + in + " nat-prerouting tcp dport 1 accept", "flush chain " + in + " " + chainSticky,
+			for _, change := range []string{"insert rule " + in + " nat-prerouting tcp dport 1 accept", "flush chain " + in + " sticky",
 				"add rule " + in + " " + chainServices + " return"} {
 				if out, err := exec.Command("nft", change).CombinedOutput(); err != nil {
 					t.Fatalf("nft %s: %v\n%s", change, err, out)
@@ -53,7 +53,7 @@ func TestKernelCompare(t *testing.T) {
 			want := []string{
 				`chain nat-prerouting: -["tcp dport 1 accept"] +[]`,
 				`chain services: -["return"] +[]`,
-				fmt.Sprintf("chain sticky: -[] +%q", newWriter(newSchema(family, 0, false), p.Node, testOptions).sticky()),
+				fmt.Sprintf("chain sticky: -[] +%q", newWriter(newSchema(family, 0, false), p.Node, testOptions).skeleton().chain("sticky").rules),
 			}
 			if diff := cmp.Diff(want, compare()); diff != "" {
 				t.Errorf("after changes (-want +got):\n%s", diff)

@@ -98,8 +98,7 @@ func newReader(ctx context.Context, table nft.Table, s *schema, large int) *read
 // chains determines whether the skeleton is known, and which sized chains exist.
 func (r *reader) chains(chains []nft.Chain) error {
 	fixed := map[string]bool{}
-	w := newWriter(r.out.holds.schema, &plan.Node{}, Options{})
-	for _, c := range append(w.baseChains(), w.sharedChains()...) {
+	for _, c := range newWriter(r.out.holds.schema, &plan.Node{}, Options{}).fixed() {
 		fixed[c.name] = true
 	}
 	fingerprint, objects, err := r.table.Fingerprint(r.ctx, chainLayout)

@@ -174,7 +174,7 @@ func (s *schema) clients(pool poolID) *set {
 
 // ref returns the name that a set of a schema with all counters has in this one.
 func (s *schema) ref(name string) string {
-	if s.named(name) == nil {
+	if s.named(name+uncounted) != nil {
 		return name + uncounted
 	}
 	return name

@@ -2,11 +2,14 @@ package nftables
 
 import (
 	"crypto/sha256"
+	_ "embed" // for skeleton.nft
 	"encoding/hex"
 	"fmt"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
+	"text/template"
 	"time"
 
 	"sigs.k8s.io/knftables"
@@ -20,24 +23,13 @@ import (
 // TableName is the name of the table in each family. Other programs recognise this proxy by it.
 const TableName = "kube-proxy"
 
-// The chains of the skeleton that others lead to. The comment of chainLayout has the digest of the skeleton that was written, and the
-// fingerprint of the kernel's table at that time.
+// Some chains of skeleton.nft, and the empty chain whose comment has the digest of the skeleton that was written, and the fingerprint of the
+// kernel's table at that time.
 const (
-	chainLayout     = "layout"
-	chainRanges     = "source-ranges"
-	chainServices   = "services"
-	chainUnserved   = "unserved"
-	chainUnservedNP = "unserved-nodeports"
-	chainClusterIPs = "undefined-cluster-ports"
-	chainTranslated = "translated"
-	chainWatched    = "watched"
-	chainUnanswered = "unanswered"
-	chainSticky     = "sticky"
-	chainStray      = "stray-segments"
-	chainLocalhost  = "rejected-on-localhost"
-	chainLoopback   = "received-for-loopback"
-	chainLimited    = "limited"
-	chainFastPath   = "fast-path"
+	chainServices = "services"
+	chainRanges   = "source-ranges"
+	chainLimited  = "limited"
+	chainLayout   = "layout"
 )
 
 // flowtable is the name of the flowtable: the kernel forwards the packets of its connections where they arrive, before any chain.
@@ -89,7 +81,7 @@ func newWriter(s *schema, node *plan.Node, opts Options) *writer {
 
 // skeleton renders the fixed part of the table.
 func (w *writer) skeleton() *skeleton {
-	s := &skeleton{chains: append(w.baseChains(), w.sharedChains()...)}
+	s := &skeleton{chains: w.fixed()}
 	text := sha256.New()
 	for _, set := range slices.Concat(w.sets, []*set{w.clients(0)}, w.meters(target{}, cluster.EveryBound())) {
 		fmt.Fprintln(text, set.lines())
@@ -116,213 +108,57 @@ func (w *writer) skeleton() *skeleton {
 	return s
 }
 
-// baseChains returns the chains with hooks. Other programs rely on their hooks and priorities.
-//
-// Each packet of each connection passes every filter chain of its path, and a chain costs more than its first rules
-// (docs/decisions/0023). So there is one for each of the hooks input, forward and output, which accepts established
-// connections at once, in the hook input after one comparison of the destination. A first packet meets few lookups that its Service
-// does not need (docs/decisions/0023): source ranges are checked on the way to an endpoint, and in forward and output a packet that was
-// translated is looked up by its endpoint only.
-func (w *writer) baseChains() []chain {
-	const masquerade = "masquerade fully-random"
-	dnat := []string{"jump " + chainServices}
-	mark, unserved := fmt.Sprintf("0x%x", w.mark), w.frontend()+" @"+w.ref(setUnserved)+" goto "+chainUnserved
-	guard, _ := w.loopback()
-	// Only a forged packet comes from a cluster IP. If the network routes cluster IPs to nodes, the answer would come back.
-	var fast []string // docs/decisions/0038
-	if w.fast {
-		fast = []string{fmt.Sprintf("ct packets > %d ct status dnat ct state established jump %s", plan.FastPathAfter, chainFastPath)}
+//go:embed skeleton.nft
+var skeletonText string
+
+var (
+	skeletonTemplate = template.Must(template.New("skeleton.nft").Option("missingkey=error").Parse(skeletonText))
+	setNames         = regexp.MustCompile(`@[a-z-]+`)
+)
+
+// fixed renders the chains that do not depend on Services.
+func (w *writer) fixed() (chains []chain) {
+	mark, cidrs, protocolNames := fmt.Sprintf("0x%x", w.mark), []string(nil), []string(nil)
+	for _, cidr := range w.node.ServiceCIDRs {
+		if cluster.FamilyOf(cidr.Addr()) == w.family {
+			cidrs = append(cidrs, cidr.Masked().String())
+		}
 	}
-	prerouting := append([]string{w.ip + " saddr @" + setClusterIPs + " drop"}, dnat...)
-	onLocalhost := w.ip + " daddr " + w.localhost + " meta l4proto . th dport @" + setOnLocalhost + " goto " + chainLocalhost
-	return []chain{
-		{"nat-prerouting", knftables.NATType, knftables.PreroutingHook, knftables.DNATPriority, prerouting},
-		{"nat-output", knftables.NATType, knftables.OutputHook, "-100", dnat},
-		{"nat-postrouting", knftables.NATType, knftables.PostroutingHook, knftables.SNATPriority, []string{
-			// The mark is removed again, so that a packet that passes here twice, for example in a tunnel, is
-			// masqueraded once.
-			"meta mark & " + mark + " == " + mark + " meta mark set meta mark ^ " + mark + " " + masquerade,
-		}},
-		// Node ports are rejected in the input hook only. A reject in the output hook makes send(2) of the node's own
-		// UDP sockets fail with EPERM, instead of with ECONNREFUSED for the ICMP error.
-		{"filter-input", knftables.FilterType, knftables.InputHook, knftables.FilterPriority,
-			append(guard, filtered(true, "ct status dnat "+w.watched()+" jump "+chainSticky, unserved,
-				w.onNode()+" @"+w.ref(setUnservedPorts)+" goto "+chainUnservedNP, onLocalhost)...)},
-		{"filter-forward", knftables.FilterType, knftables.ForwardHook, knftables.FilterPriority,
-			append(fast, filtered(true, "ct status dnat goto "+chainTranslated, unserved, "jump "+chainClusterIPs)...)},
-		{"filter-output", knftables.FilterType, knftables.OutputHook, knftables.FilterPriority,
-			filtered(false, "ct status dnat goto "+chainTranslated, unserved, "jump "+chainClusterIPs)},
+	for _, protocol := range protocols {
+		protocolNames = append(protocolNames, strings.ToLower(protocol.String()))
 	}
-}
-
-// filtered returns the rules of a filter chain, which applies the given ones to new connections. Packets that conntrack
-// considers invalid can be stray segments of local servers only if they were received.
-func filtered(received bool, rules ...string) []string {
-	invalid := "ct state invalid accept"
-	if received {
-		invalid = "ct state invalid goto " + chainStray
+	var text strings.Builder
+	if err := skeletonTemplate.Execute(&text, map[string]any{
+		"ip": w.ip, "ipv4": w.family == cluster.IPv4, "localhost": w.localhost, "serviceCIDRs": cidrs, "protocols": protocolNames, "resetTCP": w.node.ResetTCP,
+		"mark": mark, "setMark": nft.Rule{nft.SetMark(w.mark)}.Text(w.nftFamily), "fast": w.fast, "fastAfter": plan.FastPathAfter,
+	}); err != nil {
+		panic(err) // the template is not of this program
 	}
-	return append([]string{
-		"ct state established,related,untracked accept",
-		invalid,
-		"ct status confirmed jump " + chainUnanswered,
-	}, rules...)
-}
-
-// loopback returns a chain that drops packets to loopback addresses that the node has received, except those that a rule has
-// translated: answers to connections of the node itself, and connections to another address. The kernel drops them before, unless
-// a program, such as iptables mode, has set route_localnet (docs/decisions/0028). The rule that leads there must precede the one for
-// established connections. IPv6 has no such setting: the kernel drops what it receives for ::1.
-func (w *writer) loopback() (leads []string, chains []chain) {
-	if w.family == cluster.IPv6 {
-		return nil, nil
+	for line := range strings.Lines(text.String()) {
+		line, _, _ = strings.Cut(line, "#")
+		words := strings.Fields(line)
+		switch {
+		case len(words) == 0 || words[0] == "}":
+		case words[0] == "chain":
+			chains = append(chains, chain{name: words[1]})
+		case words[0] == "type": // type nat hook output priority -100
+			c := &chains[len(chains)-1]
+			c.kind, c.hook, c.priority = knftables.BaseChainType(words[1]), knftables.BaseChainHook(words[3]), knftables.BaseChainPriority(words[5])
+		default:
+			rule := setNames.ReplaceAllStringFunc(strings.TrimSpace(line), func(at string) string { return "@" + w.ref(at[1:]) })
+			chains[len(chains)-1].rules = append(chains[len(chains)-1].rules, rule)
+		}
 	}
-	return []string{w.ip + " daddr " + w.localhost + ` iif != "lo" jump ` + chainLoopback}, []chain{{name: chainLoopback, rules: []string{
-		w.ip + " saddr " + w.localhost + " drop",
-		"ct direction reply return",
-		"ct original " + w.ip + " daddr != " + w.localhost + " return",
-		"drop",
-	}}}
+	return chains
 }
 
-// sharedChains returns the chains that do not depend on a number of slots.
-func (w *writer) sharedChains() []chain {
-	_, more := w.loopback()
-	if w.fast {
-		more = append(more, chain{name: chainFastPath, rules: w.fastPath()})
-	}
-	frontend := w.frontend()
-	return append([]chain{
-		{name: chainServices, rules: []string{
-			frontend + " vmap @" + w.ref(mapServices),
-			w.onNode() + " vmap @" + w.ref(mapNodePorts),
-		}},
-		{name: chainUnanswered, rules: w.unanswered()},
-		{name: chainSticky, rules: w.sticky()},
-		{name: chainStray, rules: []string{w.stray()}},
-		w.ranges(),
-		w.limited(),
-		{name: chainUnserved, rules: slices.Concat([]string{"jump " + chainRanges}, w.drops(frontend+" @"+setDropped+" "), w.rejects(""))},
-		{name: chainUnservedNP, rules: slices.Concat(w.drops("meta l4proto . th dport @"+setDroppedPorts+" "), w.rejects(""))},
-		w.translated(),
-		{name: chainWatched, rules: []string{
-			w.ip + " saddr . " + w.ip + " daddr @" + setHairpins + " " + nft.Rule{nft.SetMark(w.mark)}.Text(w.nftFamily),
-			"goto " + chainSticky,
-		}},
-		{name: chainClusterIPs, rules: w.undefinedPorts()},
-		{name: chainLocalhost, rules: w.rejectOnLocalhost()},
-	}, more...)
-}
-
-// ranges checks the source ranges of a frontend that has some. Sized chains lead to it, so it is written before them, too.
-func (w *writer) ranges() chain {
-	return chain{name: chainRanges, rules: []string{w.frontend() + " vmap @" + w.ref(mapFirewall)}}
-}
-
-// limited drops packets of connections that exceed the bounds of their Service, and counts them by frontend. Chains that check bounds lead
-// to it.
-func (w *writer) limited() chain {
-	return chain{name: chainLimited, rules: []string{
-		w.frontend() + " @" + w.ref(setLimited) + " drop",
-		w.onNode() + " @" + w.ref(setLimitedPorts) + " drop",
-		"drop",
-	}}
-}
-
-// frontend is the key of a frontend in its sets and maps.
-func (w *writer) frontend() string { return w.ip + " daddr . meta l4proto . th dport" }
-
-// onNode is the key of a node port, of packets to an address on which node ports are served.
-func (w *writer) onNode() string {
-	return w.ip + " daddr @" + setNodeAddrs + " meta l4proto . th dport"
+// chain returns one of the fixed chains.
+func (s *skeleton) chain(name string) chain {
+	return s.chains[slices.IndexFunc(s.chains, func(c chain) bool { return c.name == name })]
 }
 
 // protocols are the protocols of frontends.
 var protocols = [...]cluster.Protocol{cluster.TCP, cluster.UDP, cluster.SCTP}
-
-// original returns, for each protocol, the address to which the client of a connection sent, up to the port. nft accepts
-// the original port only if the protocol is known.
-func (w *writer) original(rules func(addr string) []string) (all []string) {
-	for _, protocol := range protocols {
-		all = append(all, rules("meta l4proto "+strings.ToLower(protocol.String())+" ct original "+w.ip+" daddr")...)
-	}
-	return all
-}
-
-// translated handles packets to an endpoint. Few endpoints are watched. An endpoint may be a cluster IP.
-func (w *writer) translated() chain {
-	return chain{name: chainTranslated, rules: append([]string{w.watched() + " jump " + chainWatched}, w.refuseClusterIPs([]string{w.clusterIP() + " reject"})...)}
-}
-
-// unanswered checks the source ranges for connections that conntrack knows, but has seen no reply to. Their packets are new
-// ones too, and nat does not see them. So a changed list of ranges applies to a client that sends UDP without an answer.
-func (w *writer) unanswered() []string {
-	return w.original(func(addr string) []string {
-		return []string{addr + " . meta l4proto . ct original proto-dst vmap @" + w.ref(mapFirewall)}
-	})
-}
-
-// sticky finds the frontend of a connection after DNAT, to remember the client.
-func (w *writer) sticky() []string {
-	return w.original(func(addr string) []string {
-		return []string{
-			addr + " . meta l4proto . ct original proto-dst vmap @" + mapSticky,
-			addr + " @" + setNodeAddrs + " meta l4proto . ct original proto-dst vmap @" + mapStickyPorts,
-		}
-	})
-}
-
-// fastPath adds a connection to the flowtable if its frontend has a fast path.
-func (w *writer) fastPath() []string {
-	return w.original(func(addr string) []string {
-		return []string{
-			addr + " . meta l4proto . ct original proto-dst @" + setFast + " flow add @" + flowtable,
-			addr + " @" + setNodeAddrs + " meta l4proto . ct original proto-dst @" + setFastPorts + " flow add @" + flowtable,
-		}
-	})
-}
-
-// stray drops segments of local servers that conntrack considers invalid. They are not translated back, and would reach the
-// client with the endpoint's own address. docs/decisions/0015 explains why only plain segments are dropped.
-func (w *writer) stray() string {
-	return "tcp sport < 32768 tcp flags & (fin | syn | rst | ack) == ack " + w.ip + " saddr . " + w.ip + " saddr @" + setHairpins + " drop"
-}
-
-// undefinedPorts refuses packets that still have a cluster IP after DNAT. A new connection that is already confirmed is one that began before
-// these rules: no rule translates its retransmitted SYN. That is dropped, so that the client sends it again after the
-// conntrack reconciler has deleted the entry (docs/decisions/0011).
-func (w *writer) undefinedPorts() []string {
-	return append([]string{"ct status confirmed " + w.clusterIP() + " drop"}, w.refuseClusterIPs(w.rejects(w.clusterIP()+" "))...)
-}
-
-func (w *writer) clusterIP() string { return w.ip + " daddr @" + setClusterIPs }
-
-// refuseClusterIPs rejects packets to a cluster IP by the given rules, because its Service does not have the port, and drops those to an address that no
-// Service has.
-func (w *writer) refuseClusterIPs(rules []string) []string {
-	for _, cidr := range w.node.ServiceCIDRs {
-		if cluster.FamilyOf(cidr.Addr()) == w.family {
-			rules = append(rules, w.ip+" daddr "+cidr.Masked().String()+" drop")
-		}
-	}
-	return rules
-}
-
-// rejects returns the rules that reject what matches; what is empty or ends with a space.
-func (w *writer) rejects(what string) []string {
-	if w.node.ResetTCP {
-		return []string{what + "meta l4proto tcp reject with tcp reset", what + "reject"}
-	}
-	return []string{what + "reject"}
-}
-
-// drops returns the rules that drop what matches, as in rejects, except what can only be a segment of an earlier connection.
-func (w *writer) drops(what string) []string {
-	if w.node.ResetTCP {
-		return []string{what + "tcp flags & (syn | rst) == 0 reject with tcp reset", what + "drop"}
-	}
-	return []string{what + "drop"}
-}
 
 // sized renders a chain that is written over netlink.
 func (w *writer) sized(t target) []nft.Rule {
@@ -437,9 +273,6 @@ func (w *writer) chain(t target) chain {
 	return c
 }
 
-// watched matches packets to the endpoints of the set of that name.
-func (w *writer) watched() string { return w.ip + " daddr @" + setWatched }
-
 // pick picks one of n slots and sends the connection to its endpoint.
 func (w *writer) pick(t target) nft.DNAT {
 	slot := map[cluster.Algorithm]func(n uint32) nft.Operand{
@@ -475,13 +308,4 @@ func (w *writer) source(local bool) nft.Statement {
 // addresses.
 func localhostCounter(protocol cluster.Protocol) string {
 	return "rejected-on-localhost-" + strings.ToLower(protocol.String())
-}
-
-// rejectOnLocalhost counts a packet by its protocol, and rejects it.
-func (w *writer) rejectOnLocalhost() []string {
-	var rules []string
-	for _, protocol := range protocols {
-		rules = append(rules, "meta l4proto "+strings.ToLower(protocol.String())+" counter name "+localhostCounter(protocol))
-	}
-	return append(rules, "reject")
 }
