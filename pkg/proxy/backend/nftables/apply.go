@@ -18,9 +18,10 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// applier writes one patch to a table.
+// applier writes one patch to a table. Its steps write nothing after an error.
 type applier struct {
 	output
+	err    error
 	schema *schema
 	chains *writer
 	patch  *patch
@@ -33,39 +34,55 @@ type applier struct {
 	fingerprinted bool
 }
 
-// take does steps, if there is anything to write.
-func (a *applier) take(steps ...func() error) error {
+// take does steps up to the first error, if there is anything to write.
+func (a *applier) take(steps ...func()) {
 	if a.patch.empty() {
-		return nil
+		return
 	}
 	for _, step := range steps {
-		if err := step(); err != nil {
-			return err
+		if a.err == nil {
+			step()
 		}
 	}
-	return nil
+}
+
+// write writes the batch, unless an earlier write failed.
+func (a *applier) write() {
+	if a.err == nil {
+		a.err = a.commit()
+	}
+	a.batch.Reset()
+}
+
+// makeRoom writes the batch if no other operation fits.
+func (a *applier) makeRoom() {
+	if a.batch.Full() {
+		a.write()
+	}
+}
+
+// writeText writes a transaction, unless an earlier write failed.
+func (a *applier) writeText(tx *nft.Transaction) {
+	if a.err == nil {
+		a.err = a.run(tx)
+	}
 }
 
 // prepare declares the counters and sets, and writes what elements or sized chains lead to and is written as text.
-func (a *applier) prepare() error {
+func (a *applier) prepare() {
 	units := a.units()
-	for begun := false; !begun || len(units) > 0; begun = true {
+	for begun := false; a.err == nil && (!begun || len(units) > 0); begun = true {
 		n := 0
 		for sets := 0; n < len(units) && sets < maxDeclared; n++ {
 			sets += len(units[n].sets)
 		}
-		if err := backend.InParts(n, func(from, to int) error { return a.declareUnits(units[from:to]) }, tooLarge); err != nil {
-			return err
-		}
+		a.err = backend.InParts(n, func(from, to int) error { return a.declareUnits(units[from:to]) }, tooLarge)
 		if !begun && a.patch.skeleton != nil && a.schema.fast {
 			a.batch.EnsureFlowtable(flowtable)
 		}
-		if err := a.shrink(units[:n]); err != nil {
-			return err
-		}
+		a.shrink(units[:n])
 		units = units[n:]
 	}
-	return nil
 }
 
 // unit is what is written together: the maps of a port with session affinity, or a chain that checks source ranges or bounds, with the
@@ -117,24 +134,20 @@ const maxDeclared = 400
 
 // shrink lets the kernel free the memory of new sets for packets that nobody needs yet. It allocates a hash table for a full set, some
 // 0.5 MB, and makes it smaller only when an element is deleted.
-func (a *applier) shrink(units []unit) error {
+func (a *applier) shrink(units []unit) {
 	client := element{frontend: plan.Frontend{Addr: a.schema.any}, addr: a.schema.any}
 	for _, u := range units {
 		for _, s := range u.sets {
 			if !u.added {
 				continue
 			}
-			if a.batch.Full() {
-				if err := a.commit(); err != nil {
-					return err
-				}
-			}
+			a.makeRoom()
 			e := s.encode(&client, a.buffer)
 			a.batch.Ensure(s.name, &e)
 			a.batch.Delete(s.name, e.Key)
 		}
 	}
-	return a.commit()
+	a.write()
 }
 
 // declareAll returns a transaction that declares what every plan needs, if the skeleton has to be written.
@@ -179,87 +192,61 @@ func (a *applier) guarded() bool {
 // New chains have their own transaction, before the elements that lead to them: otherwise a packet from before the
 // transaction could find such an element and enter an empty chain. Existing chains are rewritten when the sets that their
 // rules look up are complete: they may be other sets than before.
-func (a *applier) change() error {
-	if err := a.sized(a.patch.addChains, a.batch.AddChain); err != nil {
-		return err
-	}
-	if err := a.operateAll(a.patch.lookedUp(), a.patch.strays...); err != nil {
-		return err
-	}
+func (a *applier) change() {
+	a.sized(a.patch.addChains, a.batch.AddChain)
+	a.operateAll(a.patch.lookedUp(), a.patch.strays...)
 	if a.patch.skeleton != nil && a.guarded() {
 		tx := a.table.NewTransaction()
 		a.chain(tx, a.patch.skeleton.chain(chainRanges))
-		if err := a.run(tx); err != nil {
-			return err
-		}
+		a.writeText(tx)
 	}
-	flush := func(name, _ string) { a.batch.FlushChain(name) }
-	if err := a.sized(a.patch.rewriteChains, flush); err != nil {
-		return err
-	}
-	return a.operateAll(a.patch.others())
+	a.sized(a.patch.rewriteChains, func(name, _ string) { a.batch.FlushChain(name) })
+	a.operateAll(a.patch.others())
 }
 
 // sized writes sized chains. empty adds or flushes one.
 //
 // They are written over netlink like the elements: that does not start nft, and nft 1.0.6 could not write them
 // (docs/decisions/0031).
-func (a *applier) sized(chains []target, empty func(name, comment string)) error {
+func (a *applier) sized(chains []target, empty func(name, comment string)) {
 	for _, t := range chains {
 		if t.kind == from || t.kind == bounds { // written by prepare
 			continue
 		}
-		if a.batch.Full() {
-			if err := a.commit(); err != nil {
-				return err
-			}
-		}
+		a.makeRoom()
 		empty(t.name(), "")
 		for _, rule := range a.chains.sized(t) {
 			a.batch.AddRule(t.name(), rule)
 			a.rules++
 		}
 	}
-	return a.commit()
+	a.write()
 }
 
-// operateAll writes operations, in transactions of limited size; the first one also removes the given strays.
-func (a *applier) operateAll(ops iter.Seq[*op], strays ...stray) error {
-	if err := a.remove(strays); err != nil {
-		return err
+// operateAll writes operations, in transactions of limited size; the first ones also remove the given strays.
+func (a *applier) operateAll(ops iter.Seq[*op], strays ...stray) {
+	for _, s := range strays {
+		a.makeRoom()
+		a.batch.Delete(s.set, []byte(s.key))
 	}
 	for o := range ops {
 		if a.batch.Len() >= maxTransaction || a.batch.Full() {
-			if err := a.commitElements(); err != nil {
-				return err
-			}
+			a.writeElements()
+		}
+		if a.err != nil {
+			break
 		}
 		a.operate(o)
 	}
-	return a.commitElements()
+	a.writeElements()
 }
 
-// commitElements commits the batch and counts its operations.
-func (a *applier) commitElements() error {
+// writeElements writes the batch and counts its operations.
+func (a *applier) writeElements() {
 	count := a.batch.Len()
-	err := a.commit()
-	if err == nil {
+	if a.write(); a.err == nil {
 		a.elements += count
 	}
-	return err
-}
-
-// remove adds the removal of strays to the batch. If they do not fit, it commits the first ones.
-func (a *applier) remove(strays []stray) error {
-	for _, s := range strays {
-		if a.batch.Full() {
-			if err := a.commit(); err != nil {
-				return err
-			}
-		}
-		a.batch.Delete(s.set, []byte(s.key))
-	}
-	return nil
 }
 
 // operate adds one operation to the batch.
@@ -275,14 +262,12 @@ func (a *applier) operate(o *op) {
 
 // hook writes the fixed chains in one transaction: after it, packets meet this ruleset only. The same transaction
 // unhooks base chains of another program in our table.
-func (a *applier) hook() error {
+func (a *applier) hook() {
 	if a.patch.skeleton == nil {
-		return nil
+		return
 	}
-	objects, err := a.table.Objects(a.ctx)
-	if err != nil {
-		return err
-	}
+	var objects nft.Objects
+	objects, a.err = a.table.Objects(a.ctx)
 	tx, chains := a.table.NewTransaction(), a.patch.skeleton.chains
 	for _, c := range objects.Chains {
 		at := slices.IndexFunc(chains, func(o chain) bool { return o.name == c.Name })
@@ -296,12 +281,12 @@ func (a *applier) hook() error {
 	for _, c := range chains {
 		a.chain(tx, c)
 	}
-	return a.run(tx)
+	a.writeText(tx)
 }
 
 // attach adds devices to the flowtable. Connections through those that it cannot have take the usual path. One that has disappeared
 // meanwhile is not missed: the next plan does not have it. The others are tried again with the next change.
-func (a *applier) attach() error {
+func (a *applier) attach() {
 	var refused []error
 	for _, device := range a.patch.addDevices {
 		a.batch.AddDevice(flowtable, device.Name)
@@ -312,7 +297,8 @@ func (a *applier) attach() error {
 		case errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EBUSY) || errors.Is(err, unix.ENOMEM):
 			refused = append(refused, fmt.Errorf("%s: %w", device.Name, err))
 		case !errors.Is(err, unix.ENOENT):
-			return err
+			a.err = err
+			return
 		}
 		holds := a.patch.result.holds
 		holds.devices = slices.DeleteFunc(slices.Clone(holds.devices), func(d cluster.Device) bool { return d == device })
@@ -322,15 +308,13 @@ func (a *applier) attach() error {
 	} else if a.refusing.Changed(err.Error()) {
 		klog.FromContext(a.ctx).Info("The kernel refuses devices for the fast path; their connections take the usual path", "family", a.schema.family, "devices", err.Error())
 	}
-	return nil
 }
 
 // settle waits for packets that still use what removeUnreachable and forget remove.
-func (a *applier) settle() error {
-	if p := a.patch; len(p.delChains)+len(p.forget) == 0 && p.leftovers.none() {
-		return nil
+func (a *applier) settle() {
+	if p := a.patch; len(p.delChains)+len(p.forget) > 0 || !p.leftovers.none() {
+		a.err = a.table.Settle(a.ctx)
 	}
-	return a.table.Settle(a.ctx)
 }
 
 // maxDestroyed is how many sets that packets write are deleted in one transaction, so that it fits a socket of a user namespace.
@@ -338,7 +322,7 @@ const maxDestroyed = 500
 
 // removeUnreachable removes what nothing leads to any more. Leftovers are emptied first, because they may lead to chains that are to be
 // deleted, and deleted last, because these may look them up.
-func (a *applier) removeUnreachable() error {
+func (a *applier) removeUnreachable() {
 	tx, left := a.table.NewTransaction(), a.patch.leftovers
 	for _, name := range left.chains {
 		tx.Add(&knftables.Chain{Name: name}) // hook may have deleted it already
@@ -346,45 +330,19 @@ func (a *applier) removeUnreachable() error {
 	for _, o := range left.objects() {
 		tx.Flush(o)
 	}
-	if err := a.run(tx); err != nil {
-		return err
-	}
+	a.writeText(tx)
 	for _, t := range a.patch.delChains {
-		if a.batch.Full() {
-			if err := a.commit(); err != nil {
-				return err
-			}
-		}
+		a.makeRoom()
 		a.batch.FlushChain(t.name())
 		a.batch.DeleteChain(t.name())
 	}
-	if err := a.commit(); err != nil {
-		return err
-	}
-	var unused []*set
-	for _, port := range a.patch.delSticky {
-		for _, pool := range port.maps() {
-			unused = append(unused, a.schema.clients(pool))
-		}
-	}
-	for _, t := range a.patch.delChains {
-		if t.kind == bounds {
-			unused = append(unused, a.schema.meters(t, cluster.EveryBound())...)
-		}
-	}
-	for sets := range slices.Chunk(unused, maxDestroyed) {
+	a.write()
+	for sets := range slices.Chunk(a.unused(), maxDestroyed) {
 		tx = a.table.NewTransaction()
 		for _, s := range sets {
-			declare(tx, s) // it may be missing
-			if s.isMap() {
-				destroy(tx, &knftables.Map{Name: s.name})
-			} else {
-				destroy(tx, &knftables.Set{Name: s.name})
-			}
+			destroy(tx, s)
 		}
-		if err := a.run(tx); err != nil {
-			return err
-		}
+		a.writeText(tx)
 	}
 	tx = a.table.NewTransaction()
 	for _, o := range left.objects() {
@@ -393,37 +351,68 @@ func (a *applier) removeUnreachable() error {
 	for _, name := range left.flowtables {
 		tx.Delete(&knftables.Flowtable{Name: name})
 	}
-	return a.run(tx)
+	a.writeText(tx)
+}
+
+// unused returns the sets that packets write and that nothing looks up any more: those that there are, because a chain that checks bounds
+// has a set for some of them only, and another program may have deleted one.
+func (a *applier) unused() (unused []knftables.Object) {
+	names := map[string]bool{}
+	for _, port := range a.patch.delSticky {
+		for _, pool := range port.maps() {
+			names[pool.clients()] = true
+		}
+	}
+	for _, t := range a.patch.delChains {
+		if t.kind == bounds {
+			for _, s := range a.schema.meters(t, cluster.EveryBound()) {
+				names[s.name] = true
+			}
+		}
+	}
+	if len(names) == 0 || a.err != nil {
+		return nil
+	}
+	var objects nft.Objects
+	objects, a.err = a.table.Objects(a.ctx)
+	for _, s := range objects.Sets {
+		switch {
+		case !names[s.Name]:
+		case s.Map:
+			unused = append(unused, &knftables.Map{Name: s.Name})
+		default:
+			unused = append(unused, &knftables.Set{Name: s.Name})
+		}
+	}
+	return unused
 }
 
 // forget begins to remove clients of endpoints that left their pools from the affinity maps. Nothing can add such a client again
 // at this point. What takes longer follows in Check.
-func (a *applier) forget() error {
+func (a *applier) forget() {
 	a.forgetting.add(a.patch.forget)
-	return a.forgetting.part(&a.output, a.schema, a.patch.after)
+	a.err = a.forgetting.part(&a.output, a.schema, a.patch.after)
 }
 
 // fingerprint takes the fingerprint of the table if the patch has changed what it covers.
-func (a *applier) fingerprint() (err error) {
+func (a *applier) fingerprint() {
 	p := a.patch
 	if p.skeleton == nil && len(p.addChains)+len(p.delChains) == 0 && p.leftovers.none() {
-		return nil
+		return
 	}
-	if p.result.fingerprint, p.result.objects, err = a.table.Fingerprint(a.ctx, chainLayout); err != nil {
-		return err
-	}
-	a.fingerprinted = true
+	p.result.fingerprint, p.result.objects, a.err = a.table.Fingerprint(a.ctx, chainLayout)
+	a.fingerprinted = a.err == nil
 	// This transaction comes after all that the fingerprint may have seen. The kernel has reported those then, not before.
 	a.batch.EnsureChain(chainLayout)
-	return a.commit()
+	a.write()
 }
 
 // record writes the fingerprint into the table, so that the next process can detect external changes.
-func (a *applier) record() error {
+func (a *applier) record() {
 	a.batch.DeleteChain(chainLayout)
 	result := a.patch.result
 	a.batch.AddChain(chainLayout, result.holds.skeleton.digest+" "+result.fingerprint)
-	return a.commit()
+	a.write()
 }
 
 // hookedAs reports whether an existing chain has the right hook and priority.

@@ -111,26 +111,25 @@ func (f *family) Begin(ctx context.Context, p *plan.Plan, touched keeper.Touched
 	if !touched.Empty() {
 		found = nil
 	}
-	s.do(func() (err error) {
-		s.patch, err = f.patch(ctx, have, found, p)
+	s.do(func() {
+		s.patch, s.err = f.patch(ctx, have, found, p)
 		s.schema, s.chains = f.schema, newWriter(f.schema, p.Node, f.opts)
-		return err
 	})
 	return s
 }
 
 // do does a step unless an earlier one failed, and measures it.
-func (s *syncPass) do(step func() error) {
+func (s *syncPass) do(step func()) {
 	start := time.Now()
-	if s.result.Err == nil {
-		s.result.Err = step()
+	if s.err == nil {
+		step()
 	}
 	s.result.Duration += time.Since(start)
 }
 
 // Size implements [keeper.Pass].
 func (s *syncPass) Size() (n int) {
-	if s.result.Err != nil {
+	if s.err != nil {
 		return 0
 	}
 	n = len(s.patch.addChains) + len(s.patch.rewriteChains) + len(s.patch.strays)
@@ -146,13 +145,16 @@ func (s *syncPass) Size() (n int) {
 // Put implements [keeper.Pass]: new packets are handled according to the plan after it. It writes the additions of the patch in
 // transactions that each leave a correct dataplane: chains and elements are complete before anything leads to them.
 func (s *syncPass) Put() {
-	s.do(func() error { return s.patch.refused(s.take(s.prepare, s.change)) })
-	s.do(func() error { return s.take(s.hook, s.attach) })
+	s.do(func() {
+		s.take(s.prepare, s.change)
+		s.err = s.patch.refused(s.err)
+	})
+	s.do(func() { s.take(s.hook, s.attach) })
 }
 
 // Finish implements [keeper.Pass]: it removes what the patch and packets no longer use, and takes the fingerprint of the result.
 func (s *syncPass) Finish() {
-	s.do(func() error { return s.take(s.settle, s.removeUnreachable, s.forget, s.fingerprint) })
+	s.do(func() { s.take(s.settle, s.removeUnreachable, s.forget, s.fingerprint) })
 }
 
 // Transactions implements [keeper.Pass]. One that fails may still be made later, and is then another program's.
@@ -164,20 +166,19 @@ const again = time.Second
 // End implements [keeper.Pass]. If another program wrote, chains may have been changed before the fingerprint was taken: the next
 // process must not trust them, and the next Sync writes all again.
 func (s *syncPass) End(alone bool) backend.Result {
-	s.do(func() error {
+	s.do(func() {
 		switch {
 		case !s.fingerprinted:
 		case alone:
-			return s.record()
+			s.record()
 		default:
 			s.patch.result.holds.skeleton, s.result.Again = nil, again
 		}
-		return nil
 	})
-	if s.result.Err == nil {
+	if s.err == nil {
 		s.of.have = s.patch.result
 	}
-	s.result.Err = wrap(s.result.Family, s.result.Err)
+	s.result.Err = wrap(s.result.Family, s.err)
 	s.result.Elements, s.result.Rules = s.elements, s.rules
 	return s.result
 }
