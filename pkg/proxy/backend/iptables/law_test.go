@@ -2,7 +2,6 @@ package iptables
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt/ipttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
@@ -86,25 +86,11 @@ func dump(r *ruleset) []string {
 	return lines
 }
 
-// sync calls Sync and fails on an error.
-func sync(t *testing.T, b *Backend, p *plan.Plan) (rules int) {
+// sync calls Sync, fails on an error, and returns how many rules were written.
+func sync(t testing.TB, b *Backend, p *plan.Plan) (rules int) {
 	t.Helper()
-	results := b.Sync(context.Background(), p)
-	for _, result := range results {
-		rules += result.Rules
-	}
-	if err := joined(results); err != nil {
-		t.Fatal(err)
-	}
+	_, rules = backendtest.Sync(t, b, p)
 	return rules
-}
-
-func joined(results []backend.Result) error {
-	var failed []error
-	for _, result := range results {
-		failed = append(failed, result.Err)
-	}
-	return errors.Join(failed...)
 }
 
 // variants runs a test for both variants.
@@ -114,119 +100,87 @@ func variants(t *testing.T, test func(t *testing.T, variant ipt.Variant)) {
 	}
 }
 
-// TestTablesFollowPlans applies random plans to one backend: after each, the tables equal those that a new process writes.
-func TestTablesFollowPlans(t *testing.T) {
-	variants(t, func(t *testing.T, variant ipt.Variant) {
-		for _, many := range []int{5, 12, 140} {
-			for seed := range uint64(2) {
-				w := clusters.NewRandom(seed, many)
-				b, _ := fakes(t, variant)
-				for range 15 {
-					p := w.Step()
-					sync(t, b, p)
-					holds(t, b, p)
-					if rules := sync(t, b, p); rules != 0 {
-						t.Fatalf("a second sync of one plan wrote %d rules", rules)
-					}
+// law returns fake tables for the laws of all backends.
+func law(variant ipt.Variant) *backendtest.Tables {
+	doors := []*ipttest.Fake{ipttest.New(ipt.IPv4, variant), ipttest.New(ipt.IPv6, variant)}
+	return &backendtest.Tables{
+		Open: func() backend.Backend {
+			return New(testOptions, noSettings{}, ipttest.NewNotices(doors...), doors[0], doors[1])
+		},
+		Holds: func(t *testing.T, b backend.Backend, p *plan.Plan) { holds(t, b.(*Backend), p) },
+		Content: func(t *testing.T) (all []string) {
+			for _, door := range doors {
+				have, err := read(t.Context(), door, &ruleset{}, true)
+				if err != nil {
+					t.Fatal(err)
 				}
+				all = append(all, dump(have)...)
 			}
-		}
-	})
-}
-
-// TestCacheChangesNothing renders each plan with and without the previous rendering.
-func TestCacheChangesNothing(t *testing.T) {
-	for _, many := range []int{12, 200} {
-		w := clusters.NewRandom(1, many)
-		r := map[cluster.Family]*renderer{}
-		last := map[cluster.Family]*rendering{}
-		for range 60 {
-			p := w.Step()
-			for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
-				r[family] = &renderer{family: family, opts: testOptions}
-				cached, fresh := r[family].render(p, last[family]), r[family].render(p, nil)
-				if d := cmp.Diff(dump(&fresh.ruleset), dump(&cached.ruleset)); d != "" {
-					t.Fatalf("%s (-fresh +cached):\n%s", family, d)
-				}
-				last[family] = cached
+			return all
+		},
+		Dump:   func() string { return doors[0].Dump() },
+		Writes: func() int { return doors[0].Stats().Restores },
+		Fail: func(p float64, seed uint64) {
+			for i, door := range doors {
+				door.FailRandomly(p, seed+uint64(i))
 			}
-		}
+		},
+		Injected: ipttest.ErrInjected,
 	}
 }
 
-// TestRestart replaces the backend after each plan: with the same plan, the new one writes nothing.
+// laws runs a test of fake tables for both variants.
+func laws(t *testing.T, test func(t *testing.T, open func() *backendtest.Tables)) {
+	variants(t, func(t *testing.T, variant ipt.Variant) {
+		test(t, func() *backendtest.Tables { return law(variant) })
+	})
+}
+
+func TestTablesFollowPlans(t *testing.T) {
+	laws(t, func(t *testing.T, open func() *backendtest.Tables) { backendtest.FollowPlans(t, open, 2, 5, 12, 140) })
+}
+
+func TestWithoutCaches(t *testing.T) {
+	laws(t, func(t *testing.T, open func() *backendtest.Tables) { backendtest.WithoutCaches(t, open, 1, 12, 140) })
+}
+
 func TestRestart(t *testing.T) {
-	variants(t, func(t *testing.T, variant ipt.Variant) {
-		w := clusters.NewRandom(2, 40)
-		b, doors := fakes(t, variant)
-		for range 30 {
-			p := w.Step()
-			sync(t, b, p)
-			b = restarted(t, doors)
-			if rules := sync(t, b, p); rules != 0 {
-				t.Fatalf("a restart with nothing changed wrote %d rules", rules)
-			}
-			b = restarted(t, doors)
-		}
-	})
+	laws(t, func(t *testing.T, open func() *backendtest.Tables) { backendtest.Restart(t, open(), 40) })
 }
 
-// TestFailedWrites lets one write in ten fail: repeated syncs succeed eventually, with the right result.
 func TestFailedWrites(t *testing.T) {
-	variants(t, func(t *testing.T, variant ipt.Variant) {
-		w := clusters.NewRandom(3, 20)
-		b, doors := fakes(t, variant)
-		fail := func(p float64) {
-			for i, door := range doors {
-				door.FailRandomly(p, w.Uint64()+uint64(i))
-			}
-		}
-		for range 60 {
-			p := w.Step()
-			fail(0.1)
-			for attempts := 0; ; attempts++ {
-				err := joined(b.Sync(context.Background(), p))
-				if err == nil {
-					break
-				}
-				if !errors.Is(err, ipttest.ErrInjected) || attempts == 100 {
-					t.Fatal(err)
-				}
-			}
-			fail(0)
-			holds(t, b, p)
-		}
-	})
+	laws(t, func(t *testing.T, open func() *backendtest.Tables) { backendtest.FailedWrites(t, open(), 20) })
 }
 
-// TestPatchSize checks the cost of changing one endpoint, at several sizes of the cluster.
+func TestGateRestart(t *testing.T) {
+	laws(t, func(t *testing.T, open func() *backendtest.Tables) { backendtest.ExternalIPs(t, open(), "-d 198.", true) })
+}
+
+func TestCacheChangesNothing(t *testing.T) {
+	for _, many := range []int{12, 200} {
+		backendtest.CacheChangesNothing(t, many, func(family cluster.Family, p *plan.Plan, last *rendering) *rendering {
+			return (&renderer{family: family, opts: testOptions}).render(p, last)
+		}, func(r *rendering) []string { return dump(&r.ruleset) })
+	}
+}
+
+// TestPatchSize writes the chain, its masquerade rule, and a rule for each endpoint.
 func TestPatchSize(t *testing.T) {
+	backendtest.PatchSize(t, func() *backendtest.Tables { return law(ipt.NFT) },
+		backendtest.Cost{Change: "one more endpoint", Endpoints: 4, Rules: 1 + 1 + 4, Transactions: 1},
+		backendtest.Cost{Change: "one fewer", Endpoints: 3, Rules: 1 + 1 + 3, Transactions: 1},
+		backendtest.Cost{Change: "one replaced", Endpoints: -3, Rules: 1 + 1 + 3, Transactions: 1})
+}
+
+// TestNewServicePatchSize adds a Service: its chain, and one leaf.
+func TestNewServicePatchSize(t *testing.T) {
 	for _, services := range []int{10, 10_000} {
-		t.Run(fmt.Sprint(services), func(t *testing.T) {
-			c := clusters.NewSized(services, 3)
-			b, doors := fakes(t, ipt.NFT)
-			sync(t, b, c.Plan())
-			for _, step := range []struct {
-				name      string
-				endpoints int
-				rules     int
-			}{ // the chain, its masquerade rule, and a rule for each endpoint
-				{"one more endpoint", 4, 1 + 1 + 4},
-				{"one fewer", 3, 1 + 1 + 3},
-				{"one replaced", -3, 1 + 1 + 3},
-			} {
-				c.Set(5, step.endpoints)
-				before := doors[0].Stats().Restores
-				rules := sync(t, b, c.Plan())
-				if restores := doors[0].Stats().Restores - before; rules != step.rules || restores != 1 {
-					t.Errorf("%s: %d rules in %d transactions, want %d in 1", step.name, rules, restores, step.rules)
-				}
-			}
-			c.Set(services, 3)
-			// A new Service: its chain, and one leaf.
-			if rules := sync(t, b, c.Plan()); rules > 1+1+3+1+leaf {
-				t.Errorf("one more Service: %d rules", rules)
-			}
-		})
+		c := clusters.NewSized(services, 3)
+		b, _ := fakes(t, ipt.NFT)
+		sync(t, b, c.Plan())
+		c.Set(services, 3)
+		if rules := sync(t, b, c.Plan()); rules > 1+1+3+1+leaf {
+			t.Errorf("one more than %d Services: %d rules", services, rules)
+		}
 	}
 }

@@ -2,8 +2,6 @@ package nftables
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -14,6 +12,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/keeper"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -137,64 +137,60 @@ func dump(d *desired) []string {
 }
 
 // mustSync calls Sync and fails on an error.
-func mustSync(t *testing.T, b *Backend, p *plan.Plan) (elements, rules int) {
+func mustSync(t testing.TB, b *Backend, p *plan.Plan) (elements, rules int) {
 	t.Helper()
-	for _, result := range b.Sync(context.Background(), p) {
-		if result.Err != nil {
-			t.Fatal(result.Err)
-		}
-		elements, rules = elements+result.Elements, rules+result.Rules
-	}
-	return elements, rules
+	return backendtest.Sync(t, b, p)
 }
 
-// TestTablesFollowPlans applies random plans to one backend: after each, the tables equal those that a new process writes.
-func TestTablesFollowPlans(t *testing.T) {
-	for seed := range uint64(20) {
-		w := clusters.NewRandom(seed, 12)
-		b, _ := fakes()
-		for range 30 {
-			p := w.Step()
-			mustSync(t, b, p)
-			holds(t, b, p)
-			if elements, rules := mustSync(t, b, p); elements+rules != 0 {
-				t.Fatalf("a second sync of one plan wrote %d elements and %d rules", elements, rules)
+// law returns fake tables for the laws of all backends.
+func law() *backendtest.Tables {
+	_, fakes := fakes()
+	return &backendtest.Tables{
+		Open:  func() backend.Backend { return newBackend(testOptions, fakes[0], fakes[1]) },
+		Holds: func(t *testing.T, b backend.Backend, p *plan.Plan) { holds(t, b.(*Backend), p) },
+		Content: func(t *testing.T) (all []string) {
+			for i, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+				all = append(all, dump(asRead(t, fakes[i], newSchema(family, 0, false), largeSet).holds)...)
 			}
-			visit(w, b)
-		}
+			return all
+		},
+		Dump:   func() string { return fakes[0].Dump() },
+		Writes: func() int { return fakes[0].Stats().Writes },
+		Fail: func(p float64, seed uint64) {
+			for i, fake := range fakes {
+				fake.FailRandomly(p, seed+uint64(i))
+			}
+		},
+		Injected: nfttest.ErrInjected,
+		Visit:    func(w *clusters.Random, b backend.Backend) { visit(w, b.(*Backend)) },
 	}
 }
 
-// TestCacheChangesNothing renders each plan with and without the previous result.
+func TestTablesFollowPlans(t *testing.T) { backendtest.FollowPlans(t, law, 40, 12) }
+
+func TestWithoutCaches(t *testing.T) { backendtest.WithoutCaches(t, law, 15, 12) }
+
+func TestRestart(t *testing.T) { backendtest.Restart(t, law(), 12) }
+
+func TestFailedWrites(t *testing.T) { backendtest.FailedWrites(t, law(), 12) }
+
+func TestGateRestart(t *testing.T) { backendtest.ExternalIPs(t, law(), "198.0.0.", false) }
+
 func TestCacheChangesNothing(t *testing.T) {
-	w := clusters.NewRandom(1, 12)
-	last := map[cluster.Family]*desired{cluster.IPv4: nothing(newSchema(cluster.IPv4, 0, false)), cluster.IPv6: nothing(newSchema(cluster.IPv6, 0, false))}
-	for range 100 {
-		p := w.Step()
-		for family, before := range last {
-			cached, fresh := render(p, testOptions, before), render(p, testOptions, nothing(before.schema))
-			if d := cmp.Diff(dump(fresh), dump(cached)); d != "" {
-				t.Fatalf("%s (-fresh +cached):\n%s", family, d)
-			}
-			last[family] = cached
+	backendtest.CacheChangesNothing(t, 12, func(family cluster.Family, p *plan.Plan, last *desired) *desired {
+		if last == nil {
+			last = nothing(newSchema(family, 0, false))
 		}
-	}
+		return render(p, testOptions, last)
+	}, dump)
 }
 
-// TestRestart replaces the backend after each plan: with the same plan, the new one writes nothing.
-func TestRestart(t *testing.T) {
-	w := clusters.NewRandom(2, 12)
-	b, _ := fakes()
-	for range 50 {
-		p := w.Step()
-		mustSync(t, b, p)
-		visit(w, b)
-		b = newBackend(testOptions, b.families[0].table, b.families[1].table)
-		if elements, rules := mustSync(t, b, p); elements+rules != 0 {
-			t.Fatalf("a restart with nothing changed wrote %d elements and %d rules", elements, rules)
-		}
-		b = newBackend(testOptions, b.families[0].table, b.families[1].table)
-	}
+// TestPatchSize also writes a chain for four slots, when the first pool has four.
+func TestPatchSize(t *testing.T) {
+	backendtest.PatchSize(t, law,
+		backendtest.Cost{Change: "one more endpoint", Endpoints: 4, Elements: 1 + 2, Rules: 4, Transactions: 5},
+		backendtest.Cost{Change: "one fewer", Endpoints: 3, Elements: 2 + 1, Transactions: 4},
+		backendtest.Cost{Change: "one replaced", Endpoints: -3, Elements: 2, Transactions: 1})
 }
 
 // TestRestartLongName restarts with a Service whose name and port exceed the length of a comment.
@@ -210,64 +206,5 @@ func TestRestartLongName(t *testing.T) {
 	mustSync(t, b, c.Plan())
 	if elements, rules := mustSync(t, newBackend(testOptions, table), c.Plan()); elements+rules != 0 {
 		t.Errorf("a restart with nothing changed wrote %d elements and %d rules", elements, rules)
-	}
-}
-
-// TestFailedWrites lets one write in ten fail: repeated syncs succeed eventually, with the right result.
-func TestFailedWrites(t *testing.T) {
-	w := clusters.NewRandom(3, 12)
-	b, tables := fakes()
-	for i, table := range tables {
-		table.FailRandomly(0.1, uint64(i))
-	}
-	for range 100 {
-		p := w.Step()
-		for attempts := 0; ; attempts++ {
-			var failed []error
-			for _, result := range b.Sync(context.Background(), p) {
-				failed = append(failed, result.Err)
-			}
-			if errors.Join(failed...) == nil {
-				break
-			}
-			if attempts == 100 {
-				t.Fatal(errors.Join(failed...))
-			}
-		}
-		for _, table := range tables {
-			table.FailRandomly(0, 0)
-		}
-		holds(t, b, p)
-		visit(w, b)
-		for i, table := range tables {
-			table.FailRandomly(0.1, uint64(i))
-		}
-	}
-}
-
-// TestPatchSize checks the cost of changing one endpoint, at several sizes of the cluster.
-func TestPatchSize(t *testing.T) {
-	for _, services := range []int{10, 10_000} {
-		t.Run(fmt.Sprint(services), func(t *testing.T) {
-			c := clusters.NewSized(services, 3)
-			b, _ := fakes()
-			mustSync(t, b, c.Plan())
-			// A chain for four slots is created when the first pool has four.
-			for _, step := range []struct {
-				name            string
-				endpoints       int
-				elements, rules int
-			}{
-				{"one more endpoint", 4, 1 + 2, 4},
-				{"one fewer", 3, 2 + 1, 0},
-				{"one replaced", -3, 2, 0},
-			} {
-				c.Set(5, step.endpoints)
-				elements, rules := mustSync(t, b, c.Plan())
-				if elements != step.elements || rules != step.rules {
-					t.Errorf("%s: %d element operations and %d rules, want %d and %d", step.name, elements, rules, step.elements, step.rules)
-				}
-			}
-		})
 	}
 }
