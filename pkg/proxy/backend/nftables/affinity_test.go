@@ -3,14 +3,11 @@ package nftables
 import (
 	"context"
 	"fmt"
-	"iter"
 	"math"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
-
-	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
@@ -162,28 +159,6 @@ func TestSharedSourceRanges(t *testing.T) {
 	}
 }
 
-// measured is a table that counts the elements that are read and written.
-type measured struct {
-	*nfttest.Fake
-	used int
-}
-
-func (m *measured) Elements(ctx context.Context, set string) iter.Seq2[nft.Element, error] {
-	return func(yield func(nft.Element, error) bool) {
-		for e, err := range m.Fake.Elements(ctx, set) {
-			m.used++
-			if !yield(e, err) {
-				return
-			}
-		}
-	}
-}
-
-func (m *measured) Commit(ctx context.Context, b *nft.Batch) error {
-	m.used += b.Len()
-	return m.Fake.Commit(ctx, b)
-}
-
 // TestForgetInParts replaces an endpoint of several Services with full maps: no Sync and no Check reads and writes more than one
 // part and one full map. The Sync in which an endpoint of another Service leaves searches that one's small map, however many
 // are waiting.
@@ -195,8 +170,7 @@ func TestForgetInParts(t *testing.T) {
 		service, _ := c.Services.Get(clusters.NameAt(number))
 		service.Affinity = time.Minute
 	}
-	fake := nfttest.New(knftables.IPv4Family, TableName)
-	table := &measured{Fake: fake}
+	table := newHooked()
 	b := newBackend(testOptions, table)
 	f := b.families[0]
 	pools := map[int]poolID{}
@@ -210,7 +184,7 @@ func TestForgetInParts(t *testing.T) {
 		for client := range mapSizes[0] {
 			if number < many || client < 10 {
 				e := clientElement(f, pool, client, m.endpoints[0])
-				fake.Learn(pool.clients(), &e)
+				table.Learn(pool.clients(), &e)
 			}
 		}
 		set(number, -3)
@@ -241,17 +215,6 @@ func TestForgetInParts(t *testing.T) {
 	holds(t, b, c.Plan())
 }
 
-// sizeless is a table of a kernel that does not report the sizes of sets.
-type sizeless struct{ *measured }
-
-func (s sizeless) Objects(ctx context.Context) (nft.Objects, error) {
-	o, err := s.measured.Objects(ctx)
-	for i := range o.Sets {
-		o.Sets[i].Count = -1
-	}
-	return o, err
-}
-
 // TestClientsAreCounted counts the clients of the fullest map, on kernels that report the sizes of maps and on others, on which the
 // maps are read, but not each time.
 func TestClientsAreCounted(t *testing.T) {
@@ -272,21 +235,17 @@ func TestClientsAreCounted(t *testing.T) {
 		}
 		number++
 	}
-	table := &measured{Fake: fake}
-	for _, test := range []struct {
-		name  string
-		table nft.Table
-		reads bool
-	}{{"sizes are reported", table, false}, {"sizes are not reported", sizeless{table}, true}} {
+	for _, countless := range []bool{false, true} {
+		table := &hooked{Fake: fake, countless: countless}
 		var counter clientCounter
 		for round := range 2 {
 			table.used = 0
 			var got backend.Clients
-			if err := counter.count(t.Context(), test.table, &got); err != nil || got.Fullest != 60.0/float64(mapSizes[0]) {
-				t.Errorf("%s: %+v, %v, want 60 clients in the fullest map", test.name, got, err)
+			if err := counter.count(t.Context(), table, &got); err != nil || got.Fullest != 60.0/float64(mapSizes[0]) {
+				t.Errorf("without sizes %t: %+v, %v, want 60 clients in the fullest map", countless, got, err)
 			}
-			if reads := table.used > 0; reads != (test.reads && round == 0) {
-				t.Errorf("%s, round %d: %d elements were read", test.name, round, table.used)
+			if reads := table.used > 0; reads != (countless && round == 0) {
+				t.Errorf("without sizes %t, round %d: %d elements were read", countless, round, table.used)
 			}
 			counter.until = counter.until.Add(time.Hour * time.Duration(min(1, table.used))) // the machine may be slow
 		}

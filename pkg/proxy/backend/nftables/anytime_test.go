@@ -3,7 +3,6 @@ package nftables
 import (
 	"context"
 	"fmt"
-	"iter"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -16,13 +15,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
-// crowded is a table that other programs write before and after each of our operations, some of which fail.
-type crowded struct {
-	*nfttest.Fake
-	crowd *crowd
-}
-
-// crowd writes at random, as long as it is busy.
+// crowd is other programs that write before and after each of our operations, at random, some of which fail, as long as it is busy.
 type crowd struct {
 	mu     sync.Mutex
 	random *rand.Rand
@@ -89,57 +82,18 @@ func (c *crowd) be(busy bool) {
 	c.busy = busy
 }
 
-// around does an operation in the crowd.
-func (c *crowded) around(operation func() error) error {
-	err := c.crowd.meet(c.Fake)
-	if err == nil {
-		err = operation()
-	}
-	if after := c.crowd.meet(c.Fake); err == nil {
-		err = after // the operation took effect
-	}
-	return err
-}
-
-func (c *crowded) Again() (nft.Table, error) {
-	return &crowded{c.Beside(c.Fake), c.crowd}, nil
-}
-
-func (c *crowded) Commit(ctx context.Context, b *nft.Batch) error {
-	return c.around(func() error { return c.Fake.Commit(ctx, b) })
-}
-
-func (c *crowded) Run(ctx context.Context, tx *nft.Transaction) error {
-	return c.around(func() error { return c.Fake.Run(ctx, tx) })
-}
-
-func (c *crowded) Objects(ctx context.Context) (o nft.Objects, err error) {
-	err = c.around(func() error { o, err = c.Fake.Objects(ctx); return err })
-	return o, err
-}
-
-func (c *crowded) Fingerprint(ctx context.Context, except string) (digest string, objects map[string]string, err error) {
-	err = c.around(func() error { digest, objects, err = c.Fake.Fingerprint(ctx, except); return err })
-	return digest, objects, err
-}
-
-func (c *crowded) sequence(of iter.Seq2[nft.Element, error]) iter.Seq2[nft.Element, error] {
-	return func(yield func(nft.Element, error) bool) {
-		if err := c.crowd.meet(c.Fake); err != nil {
-			yield(nft.Element{}, err)
-			return
+// around does an operation of a table in the crowd.
+func (c *crowd) around(f *nfttest.Fake) func(string, func() error) error {
+	return func(_ string, do func() error) error {
+		err := c.meet(f)
+		if err == nil {
+			err = do()
 		}
-		of(yield)
-		_ = c.crowd.meet(c.Fake)
+		if after := c.meet(f); err == nil {
+			err = after // the operation took effect
+		}
+		return err
 	}
-}
-
-func (c *crowded) Elements(ctx context.Context, set string) iter.Seq2[nft.Element, error] {
-	return c.sequence(c.Fake.Elements(ctx, set))
-}
-
-func (c *crowded) Find(ctx context.Context, set string, keys iter.Seq[[]byte]) iter.Seq2[nft.Element, error] {
-	return c.sequence(c.Fake.Find(ctx, set, keys))
 }
 
 // TestTamperingAtAnyTime has other programs write our tables at any moment of Syncs and Checks, some of which fail, while the cluster
@@ -151,7 +105,7 @@ func TestTamperingAtAnyTime(t *testing.T) {
 			w := clusters.NewRandom(seed, 8)
 			_, fakes := fakes()
 			c := &crowd{random: rand.New(rand.NewPCG(seed, 1))}
-			tables := []nft.Table{&crowded{fakes[0], c}, &crowded{fakes[1], c}}
+			tables := []nft.Table{&hooked{Fake: fakes[0], around: c.around(fakes[0])}, &hooked{Fake: fakes[1], around: c.around(fakes[1])}}
 			start := func() {
 				c.mu.Lock()
 				defer c.mu.Unlock()

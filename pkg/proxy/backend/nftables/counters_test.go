@@ -1,7 +1,6 @@
 package nftables
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -11,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -19,22 +17,15 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
-// afterEach is a table that calls a function after each transaction that succeeds.
-type afterEach struct {
-	*nfttest.Fake
-	do func()
-}
-
-func (a *afterEach) Commit(ctx context.Context, b *nft.Batch) error {
-	err := a.Fake.Commit(ctx, b)
-	a.do()
-	return err
-}
-
-func (a *afterEach) Run(ctx context.Context, tx *nft.Transaction) error {
-	err := a.Fake.Run(ctx, tx)
-	a.do()
-	return err
+// afterEach returns a table that calls a function after each transaction.
+func afterEach(f *nfttest.Fake, call func()) *hooked {
+	return &hooked{Fake: f, around: func(operation string, do func() error) error {
+		err := do()
+		if operation == "Commit" || operation == "Run" {
+			call()
+		}
+		return err
+	}}
 }
 
 // served returns the frontends with an endpoint in every slot that a packet may pick.
@@ -96,14 +87,13 @@ func TestCountLess(t *testing.T) {
 	c := clusters.NewSized(5, 2)
 	fake := nfttest.New(dialectOf(cluster.IPv4).nftFamily, TableName)
 	var before []string
-	table := &afterEach{Fake: fake}
-	table.do = func() {
+	table := afterEach(fake, func() {
 		for _, frontend := range before {
 			if now := served(fake); !slices.Contains(now, frontend) {
 				t.Fatalf("%s is not served for a moment; these are: %q", frontend, now)
 			}
 		}
-	}
+	})
 	opts := testOptions
 	opts.Counters = limits
 	b := newBackend(opts, table)
@@ -199,11 +189,11 @@ func TestRangesHoldWhileCountingChanges(t *testing.T) {
 	want := 0
 	for _, level := range []backend.Counting{backend.CountEndpoints, backend.CountNothing, backend.CountServices} {
 		options.Counters = backend.CounterLimits{Counting: level}
-		mustSync(t, newBackend(options, &afterEach{Fake: fake, do: func() {
+		mustSync(t, newBackend(options, afterEach(fake, func() {
 			if now := restricted(); now < want {
 				t.Fatalf("at level %s, the rule of source ranges finds %d frontends, want %d", level, now, want)
 			}
-		}}), p)
+		})), p)
 		if want = restricted(); want == 0 {
 			t.Fatalf("at level %s, no frontend is restricted:\n%s", level, fake.Dump())
 		}

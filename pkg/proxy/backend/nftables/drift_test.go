@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"iter"
 	"slices"
 	"strings"
 	"testing"
@@ -52,35 +51,11 @@ func lastKey(t *testing.T, table nft.Table, set string) (last []byte) {
 	return last
 }
 
-// unreadable is a table whose elements cannot be looked up while err is set.
-type unreadable struct {
-	*nfttest.Fake
-	err error
-}
-
-func (u *unreadable) Again() (nft.Table, error) {
-	return &unreadable{u.Beside(u.Fake), u.err}, nil
-}
-
-func (u *unreadable) Elements(ctx context.Context, set string) iter.Seq2[nft.Element, error] {
-	if u.err != nil {
-		return func(yield func(nft.Element, error) bool) { yield(nft.Element{}, u.err) }
-	}
-	return u.Fake.Elements(ctx, set)
-}
-
-func (u *unreadable) Find(ctx context.Context, set string, keys iter.Seq[[]byte]) iter.Seq2[nft.Element, error] {
-	if u.err != nil {
-		return func(yield func(nft.Element, error) bool) { yield(nft.Element{}, u.err) }
-	}
-	return u.Fake.Find(ctx, set, keys)
-}
-
 // TestReadingFails checks that what could not be read is read again.
 func TestReadingFails(t *testing.T) {
 	for name, lost := range map[string]bool{"which elements were written is known": false, "it is not": true} {
 		t.Run(name, func(t *testing.T) {
-			table := &unreadable{Fake: nfttest.New(knftables.IPv4Family, TableName)}
+			table, noMemory := newHooked(), errors.New("no memory")
 			b, p := newBackend(testOptions, table), clusters.NewSized(6000, 3).Plan()
 			defer b.Close()
 			mustSync(t, b, p)
@@ -90,18 +65,23 @@ func TestReadingFails(t *testing.T) {
 			if lost {
 				lose(b)
 			}
-			table.err = errors.New("no memory")
+			table.around = func(operation string, do func() error) error {
+				if operation == "Elements" || operation == "Find" {
+					return noMemory
+				}
+				return do()
+			}
 			var failed error
 			for range 2 {
 				awaitAudit(t, b)
 				_, err := b.Check(t.Context())
 				failed = errors.Join(failed, err)
 			}
-			if !errors.Is(failed, table.err) {
+			if !errors.Is(failed, noMemory) {
 				t.Errorf("Check returned %v", failed)
 			}
 			awaitAudit(t, b)
-			table.err = nil
+			table.around = nil
 			if drifts, _ := untilRested(t, b, func() {}); len(drifts) != 1 {
 				t.Errorf("found %v, want the replaced endpoint", drifts)
 			}
@@ -218,17 +198,6 @@ func TestTamperingBetweenSyncs(t *testing.T) {
 	}
 }
 
-// meddled is a table that another program changes before its fingerprint is taken.
-type meddled struct {
-	*nfttest.Fake
-	meddle func(*nfttest.Fake)
-}
-
-func (m *meddled) Fingerprint(ctx context.Context, except string) (string, map[string]string, error) {
-	m.meddle(m.Fake)
-	return m.Fake.Fingerprint(ctx, except)
-}
-
 // TestTamperingDuringSync has another program change a chain after it was written, before its fingerprint is taken: it is
 // written again until nobody does, and a process that starts meanwhile does not trust it either. A program that changes only
 // its own tables, all the time, causes no other Sync.
@@ -254,14 +223,14 @@ func TestTamperingDuringSync(t *testing.T) {
 		"its own table, always":        {func(_ *testing.T, f *nfttest.Fake, _ int) { f.External().Elsewhere() }, false, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			times := 0
-			table := &meddled{Fake: nfttest.New(knftables.IPv4Family, TableName)}
-			table.meddle = func(f *nfttest.Fake) {
+			times, table := 0, newHooked()
+			table.before("Fingerprint", func() error {
 				if table.Stats().Writes > 1 { // not while it is read at first
-					test.meddle(t, f, times)
+					test.meddle(t, table.Fake, times)
 					times++
 				}
-			}
+				return nil
+			})
 			b, c := newBackend(testOptions, table), clusters.NewSized(5, 3)
 			result := b.Sync(t.Context(), c.Plan())[0]
 			syncs := 0
@@ -274,7 +243,7 @@ func TestTamperingDuringSync(t *testing.T) {
 			if result.Err != nil || syncs != test.syncs {
 				t.Errorf("%d more syncs, the last with error %v; want %d", syncs, result.Err, test.syncs)
 			}
-			table.meddle = func(*nfttest.Fake) {}
+			table.around = nil
 			holds(t, b, c.Plan())
 			if strings.Contains(table.Dump(), "\n\t\taccept\n") {
 				t.Errorf("the change remains:\n%s", table.Dump())
@@ -387,23 +356,11 @@ func TestManyElements(t *testing.T) {
 	}
 }
 
-// countless is a table of a kernel that does not report the number of elements.
-type countless struct{ *nfttest.Fake }
-
-func (c countless) Objects(ctx context.Context) (nft.Objects, error) {
-	o, err := c.Fake.Objects(ctx)
-	for i := range o.Sets {
-		o.Sets[i].Count = -1
-	}
-	return o, err
-}
-
-func (c countless) Again() (nft.Table, error) { return countless{c.Beside(c.Fake)}, nil }
-
 // TestCheckWithoutCounts adds an element externally, which can be found only by reading the set.
 func TestCheckWithoutCounts(t *testing.T) {
-	table := nfttest.New(knftables.IPv4Family, TableName)
-	b, p := newBackend(testOptions, countless{table}), clusters.NewSized(5, 3).Plan()
+	table := newHooked()
+	table.countless = true
+	b, p := newBackend(testOptions, table), clusters.NewSized(5, 3).Plan()
 	mustSync(t, b, p)
 	table.External().Elsewhere()
 	if drifts, err := b.Check(t.Context()); err != nil || len(drifts) > 0 {

@@ -3,34 +3,14 @@ package nftables
 import (
 	"context"
 	"fmt"
-	"iter"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"sigs.k8s.io/knftables"
-
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
-
-// countedReads counts the sets that are read.
-type countedReads struct {
-	*nfttest.Fake
-	sets int
-}
-
-func (c *countedReads) Elements(ctx context.Context, set string) iter.Seq2[nft.Element, error] {
-	c.sets++
-	return c.Fake.Elements(ctx, set)
-}
-
-func (c *countedReads) Find(ctx context.Context, set string, keys iter.Seq[[]byte]) iter.Seq2[nft.Element, error] {
-	c.sets++
-	return c.Fake.Find(ctx, set, keys)
-}
 
 // TestReadEarly reads the tables before the first Sync, which does not read them again unless another program wrote meanwhile. It
 // finds what that program changed.
@@ -50,24 +30,25 @@ func TestReadEarly(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := clusters.NewSized(20, 3).Plan()
-			table := &countedReads{Fake: nfttest.New(knftables.IPv4Family, TableName)}
+			table := newHooked()
 			mustSync(t, newBackend(testOptions, table), p)
 
 			b := newBackend(testOptions, table)
+			table.used = 0
 			b.ReadEarly(t.Context())
-			if table.sets == 0 {
+			if table.used == 0 {
 				t.Error("ReadEarly read nothing")
 			}
 			if err := test.meanwhile(t, table.Fake); err != nil {
 				t.Fatal(err)
 			}
-			table.sets = 0
+			table.used = 0
 			results := b.Sync(t.Context(), p)
 			if err := results[0].Err; err != nil || !results[0].Read {
 				t.Errorf("Sync: %v; the kernel's state was read: %v", err, results[0].Read)
 			}
-			if !test.changed && table.sets > 0 {
-				t.Errorf("Sync read %d sets again", table.sets)
+			if !test.changed && table.used > 0 {
+				t.Errorf("Sync read %d elements again", table.used)
 			}
 			if wrote := results[0].Elements+results[0].Rules > 0; wrote != test.changed {
 				t.Errorf("Sync wrote %d elements and %d rules, want any: %v", results[0].Elements, results[0].Rules, test.changed)

@@ -51,13 +51,9 @@ func TestForeignElements(t *testing.T) {
 				for _, lost := range []bool{true, false} {
 					t.Run(fmt.Sprintf("%s, counting %v, sizes %t, lost %t", family, counting, sizes, lost), func(t *testing.T) {
 						fake := nfttest.New(family, TableName)
-						var table nft.Table = fake
-						if !sizes {
-							table = countless{fake}
-						}
 						options := testOptions
 						options.Counters.Counting = counting
-						b := newBackend(options, table)
+						b := newBackend(options, &hooked{Fake: fake, countless: !sizes})
 						defer b.Close()
 						mustSync(t, b, p)
 						tried := 0
@@ -93,7 +89,7 @@ func TestForeignElements(t *testing.T) {
 // our own Syncs add and remove elements that other programs write at the same time.
 func TestForeignElementInLargeSet(t *testing.T) {
 	fake := nfttest.New(knftables.IPv4Family, TableName)
-	b, c := newBackend(testOptions, countless{fake}), clusters.NewSized(10_100, 1)
+	b, c := newBackend(testOptions, &hooked{Fake: fake, countless: true}), clusters.NewSized(10_100, 1)
 	defer b.Close()
 	mustSync(t, b, c.Plan())
 	for i, set := range []string{mapServices, mapEndpoints, setClusterIPs} {

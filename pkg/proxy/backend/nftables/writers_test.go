@@ -1,15 +1,11 @@
 package nftables
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
 
-	"sigs.k8s.io/knftables"
-
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -76,13 +72,13 @@ func TestWritesElsewhere(t *testing.T) {
 // TestWritesElsewhereDuringSync has another program write its own table while our chains are written. The kernel's
 // notifications show that it did not write ours, so there is no second Sync.
 func TestWritesElsewhereDuringSync(t *testing.T) {
-	table := &meddled{Fake: nfttest.New(knftables.IPv4Family, TableName), meddle: func(*nfttest.Fake) {}}
+	table := newHooked()
 	b, c := newBackend(testOptions, table), clusters.NewSized(5, 3)
 	defer b.Close()
 	mustSync(t, b, c.Plan())
 	table.External().Elsewhere()
 	check(t, b)
-	table.meddle = func(f *nfttest.Fake) { f.External().Elsewhere() }
+	table.before("Fingerprint", func() error { table.External().Elsewhere(); return nil })
 	c.Set(2, 7)
 	if result := b.Sync(t.Context(), c.Plan())[0]; result.Err != nil || result.Again != 0 {
 		t.Errorf("Sync returned %+v", result)
@@ -123,24 +119,10 @@ func TestAlteredElements(t *testing.T) {
 	}
 }
 
-// refusing is a meddled table that refuses the next Commit.
-type refusing struct {
-	meddled
-	next error
-}
-
-func (r *refusing) Commit(ctx context.Context, b *nft.Batch) error {
-	if err := r.next; err != nil {
-		r.next = nil
-		return err
-	}
-	return r.Fake.Commit(ctx, b)
-}
-
 // TestFailedTransaction has another program modify a chain during a Sync with a transaction that fails: the two must not make
 // up for each other in the count of transactions.
 func TestFailedTransaction(t *testing.T) {
-	table := &refusing{meddled: meddled{Fake: nfttest.New(knftables.IPv4Family, TableName), meddle: func(*nfttest.Fake) {}}}
+	table := newHooked()
 	b, c := newBackend(testOptions, table), clusters.NewSized(5, 3)
 	defer b.Close()
 	mustSync(t, b, c.Plan())
@@ -150,17 +132,21 @@ func TestFailedTransaction(t *testing.T) {
 	if drifts, _ := untilRested(t, b, func() {}); len(drifts) != 1 {
 		t.Fatalf("%v, want one drift", drifts)
 	}
-	table.next = errors.New("no memory")
 	c.Set(2, 7) // needs another chain
 	before := table.Stats().Writes
-	table.meddle = func(f *nfttest.Fake) {
-		if f.Stats().Writes == before {
-			return // it is read
+	refused, meddled := false, false
+	table.around = func(operation string, do func() error) error {
+		switch {
+		case operation == "Commit" && !refused:
+			refused = true
+			return errors.New("no memory")
+		case operation == "Fingerprint" && !meddled && table.Stats().Writes != before: // or else it is read
+			meddled = true
+			if err := table.External().AddRule("nat-prerouting", "accept"); err != nil {
+				t.Error(err)
+			}
 		}
-		table.meddle = func(*nfttest.Fake) {}
-		if err := f.External().AddRule("nat-prerouting", "accept"); err != nil {
-			t.Error(err)
-		}
+		return do()
 	}
 	result := b.Sync(t.Context(), c.Plan())[0]
 	for syncs := 0; syncs < 3 && (result.Err != nil || result.Again > 0 || len(check(t, b)) > 0); syncs++ {
@@ -172,20 +158,6 @@ func TestFailedTransaction(t *testing.T) {
 	if strings.Contains(table.Dump(), "\n\t\taccept\n") {
 		t.Errorf("the change remains:\n%s", table.Dump())
 	}
-}
-
-// interrupted is a table whose next fingerprint fails.
-type interrupted struct {
-	*nfttest.Fake
-	err error
-}
-
-func (i *interrupted) Fingerprint(ctx context.Context, text string) (string, map[string]string, error) {
-	if err := i.err; err != nil {
-		i.err = nil
-		return "", nil, err
-	}
-	return i.Fake.Fingerprint(ctx, text)
 }
 
 // mended checks and syncs until nothing is found and no Sync has to follow.
@@ -207,14 +179,14 @@ func mended(t *testing.T, b *Backend, p *plan.Plan) {
 // TestFailedComparison has the comparison before a Sync fail that writes chains: a rule that another program added before is
 // not taken for the Sync's own.
 func TestFailedComparison(t *testing.T) {
-	table := &interrupted{Fake: nfttest.New(knftables.IPv4Family, TableName)}
+	table := newHooked()
 	b, c := newBackend(testOptions, table), clusters.NewSized(5, 3)
 	mustSync(t, b, c.Plan())
 	if err := table.External().AddRule("nat-prerouting", "accept"); err != nil {
 		t.Fatal(err)
 	}
 	c.Set(2, 7)
-	table.err = errors.New("interrupted")
+	table.before("Fingerprint", func() error { table.around = nil; return errors.New("interrupted") })
 	mustSync(t, b, c.Plan())
 	mended(t, b, c.Plan())
 	if strings.Contains(table.Dump(), "\n\t\taccept\n") {
@@ -222,21 +194,10 @@ func TestFailedComparison(t *testing.T) {
 	}
 }
 
-// overtaken is a table that another program writes before its fingerprint is taken.
-type overtaken struct {
-	*nfttest.Fake
-	write func()
-}
-
-func (o *overtaken) Fingerprint(ctx context.Context, except string) (string, map[string]string, error) {
-	o.write()
-	return o.Fake.Fingerprint(ctx, except)
-}
-
 // TestTamperingBeforeItsReport has another program add a rule which is in effect when a Sync takes the fingerprint, and of which the
 // kernel reports only after that: it is not taken for our own.
 func TestTamperingBeforeItsReport(t *testing.T) {
-	table, c := &overtaken{Fake: nfttest.New(knftables.IPv4Family, TableName), write: func() {}}, clusters.NewSized(5, 3)
+	table, c := newHooked(), clusters.NewSized(5, 3)
 	b := newBackend(testOptions, table)
 	mustSync(t, b, c.Plan())
 	rules := func() []string {
@@ -247,13 +208,11 @@ func TestTamperingBeforeItsReport(t *testing.T) {
 		return all["nat-prerouting"]
 	}
 	before := rules()
-	table.write = func() {
-		table.write = func() {}
+	table.before("Fingerprint", func() error {
+		table.around = nil
 		table.Late()
-		if err := table.External().AddRule("nat-prerouting", "accept"); err != nil {
-			t.Error(err)
-		}
-	}
+		return table.External().AddRule("nat-prerouting", "accept")
+	})
 	c.Set(1, 4) // needs a new chain
 	mustSync(t, b, c.Plan())
 	if now := rules(); len(now) != len(before)+1 {
