@@ -22,11 +22,11 @@ func TestKernelTamperingAtAnyTime(t *testing.T) {
 						t.Fatal(err)
 					}
 					t.Cleanup(func() { _ = door.Close() })
-					return &meddled{Tables: door, old: old, write: func() error {
+					return newMeddled(door, old, func() error {
 						program := exec.Command("iptables-"+string(variant)+"-restore", "--noflush")
 						program.Stdin = strings.NewReader(input)
 						return program.Run()
-					}}
+					})
 				})
 			})
 		}

@@ -1,8 +1,6 @@
 package iptables
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -15,13 +13,17 @@ import (
 
 // meddled is a door at which another program writes once: before the call with the number at, -1 for none.
 type meddled struct {
-	ipt.Tables
+	*hooked
 	calls, at int
 	// write makes the change; refused is its error, for example because there is no such chain.
 	write   func() error
 	refused error
-	// old hides what the programs before 1.8.9 lack.
-	old bool
+}
+
+func newMeddled(door ipt.Tables, old bool, write func() error) *meddled {
+	m := &meddled{hooked: &hooked{Tables: door, old: old}, write: write}
+	m.around = func(_, _ string, do func() error) error { m.called(); return do() }
+	return m
 }
 
 func (m *meddled) meddle() { m.refused = m.write() }
@@ -31,40 +33,6 @@ func (m *meddled) called() {
 		m.meddle()
 	}
 	m.calls++
-}
-
-func (m *meddled) Features() ipt.Features {
-	features := m.Tables.Features()
-	features.AddressBits = features.AddressBits && !m.old
-	return features
-}
-
-func (m *meddled) Write(ctx context.Context, transaction *ipt.Transaction) error {
-	m.called()
-	return m.Tables.Write(ctx, transaction)
-}
-
-func (m *meddled) Save(ctx context.Context, table string) (string, error) {
-	m.called()
-	return m.Tables.Save(ctx, table)
-}
-
-func (m *meddled) Compare(ctx context.Context, table string, expected ipt.Expected, chains ...string) (map[string]ipt.Compared, error) {
-	if m.old {
-		return nil, errors.ErrUnsupported
-	}
-	m.called()
-	return m.Tables.Compare(ctx, table, expected, chains...)
-}
-
-func (m *meddled) Rules(ctx context.Context, table, chain string) ([]string, error) {
-	m.called()
-	return m.Tables.Rules(ctx, table, chain)
-}
-
-func (m *meddled) Insert(ctx context.Context, table string, rules ...ipt.ChainRule) error {
-	m.called()
-	return m.Tables.Insert(ctx, table, rules...)
 }
 
 // programs runs a test for the programs of each variant of iptables, and for old ones.
@@ -159,7 +127,7 @@ func TestTamperingAtAnyTime(t *testing.T) {
 							if old {
 								door.UseOldTools()
 							}
-							return &meddled{Tables: door, write: func() error { return door.WriteExternally(input) }}
+							return newMeddled(door, false, func() error { return door.WriteExternally(input) })
 						})
 					})
 				}

@@ -23,11 +23,8 @@ func noticesOf(t testing.TB, doors ...ipt.Tables) keeper.Notices {
 	var fakes []*ipttest.Fake
 	var families []ipt.Family
 	for _, door := range doors {
-		switch door := door.(type) {
-		case *ipttest.Fake:
-			fakes = append(fakes, door)
-		case *amid:
-			fakes = append(fakes, door.Fake)
+		if fake := fakeOf(door); fake != nil {
+			fakes = append(fakes, fake)
 		}
 		families = append(families, door.Family())
 	}

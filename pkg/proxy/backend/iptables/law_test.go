@@ -153,7 +153,9 @@ func TestFailedWrites(t *testing.T) {
 }
 
 func TestGateRestart(t *testing.T) {
-	laws(t, func(t *testing.T, open func() *backendtest.Tables) { backendtest.ExternalIPs(t, open(), "-d 198.", true) })
+	laws(t, func(t *testing.T, open func() *backendtest.Tables) {
+		backendtest.ExternalIPs(t, open(), "-d 198.", true)
+	})
 }
 
 func TestCacheChangesNothing(t *testing.T) {

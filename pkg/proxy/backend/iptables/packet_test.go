@@ -355,24 +355,6 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// observed calls a function after each transaction.
-type observed struct {
-	*ipttest.Fake
-	after func()
-}
-
-func (o *observed) Write(ctx context.Context, transaction *ipt.Transaction) error {
-	err := o.Fake.Write(ctx, transaction)
-	o.after()
-	return err
-}
-
-func (o *observed) Insert(ctx context.Context, table string, rules ...ipt.ChainRule) error {
-	err := o.Fake.Insert(ctx, table, rules...)
-	o.after()
-	return err
-}
-
 // TestEveryStepIsRight simulates packets after each transaction of a patch: a frontend that both plans serve is always
 // served, by endpoints of either; one that both refuse is always refused; and one that only one of them serves is never
 // passed, unless its address is no longer one of node ports. So it is after restarts.
@@ -380,7 +362,8 @@ func TestEveryStepIsRight(t *testing.T) {
 	for _, many := range []int{10, 130} {
 		for seed := range uint64(3) {
 			w := clusters.NewRandom(seed, many)
-			door := &observed{Fake: ipttest.New(ipt.IPv4, ipt.NFT), after: func() {}}
+			fake := ipttest.New(ipt.IPv4, ipt.NFT)
+			door := &hooked{Tables: fake}
 			b := newBackend(t, noSettings{}, door)
 			b.families[0].renderer.can.chunk = 2 // as in a large cluster
 			before := w.Step()
@@ -391,7 +374,13 @@ func TestEveryStepIsRight(t *testing.T) {
 					b.families[0].renderer.can.chunk = 2
 				}
 				after := w.Step()
-				door.after = func() { rightBetween(t, parsed(t, door.Dump()), before, after) }
+				door.around = func(operation, _ string, do func() error) error {
+					err := do()
+					if operation == "Write" || operation == "Insert" {
+						rightBetween(t, parsed(t, fake.Dump()), before, after)
+					}
+					return err
+				}
 				sync(t, b, after)
 				before = after
 			}

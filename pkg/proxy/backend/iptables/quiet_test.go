@@ -13,51 +13,19 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// attentive counts the calls of its Tables.
-type attentive struct {
-	ipt.Tables
-	// all counts reads of a whole table, some reads of single chains.
-	all, some int
-	// lists counts chains listed by a program, saves tables printed by one, and writes inputs of Restore.
-	lists, saves, writes int
-}
-
-func (d *attentive) Save(ctx context.Context, table string) (string, error) {
-	d.saves++
-	return d.Tables.Save(ctx, table)
-}
-
-func (d *attentive) Write(ctx context.Context, transaction *ipt.Transaction) error {
-	d.writes++
-	return d.Tables.Write(ctx, transaction)
-}
-
-func (d *attentive) Rules(ctx context.Context, table, chain string) ([]string, error) {
-	d.lists++
-	return d.Tables.Rules(ctx, table, chain)
-}
-
-func (d *attentive) Compare(ctx context.Context, table string, expected ipt.Expected, chains ...string) (map[string]ipt.Compared, error) {
-	if len(chains) == 0 {
-		d.all++
-	}
-	d.some += len(chains)
-	return d.Tables.Compare(ctx, table, expected, chains...)
-}
-
 // attended returns a backend of both families in a new network namespace.
-func attended(t *testing.T, variant ipt.Variant) (*Backend, keeper.Notices, []*attentive) {
+func attended(t *testing.T, variant ipt.Variant) (*Backend, keeper.Notices, []*hooked) {
 	t.Helper()
 	netns.Enter(t, "iptables-"+string(variant))
 	var doors []ipt.Tables
-	var seen []*attentive
+	var seen []*hooked
 	for _, family := range []ipt.Family{ipt.IPv4, ipt.IPv6} {
 		door, err := ipt.Open(context.Background(), family, variant)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = door.Close() })
-		seen = append(seen, &attentive{Tables: door})
+		seen = append(seen, &hooked{Tables: door})
 		doors = append(doors, seen[len(seen)-1])
 	}
 	notices := noticesOf(t, doors...)
@@ -112,16 +80,16 @@ func TestKernelQuiet(t *testing.T) {
 	c := clusters.NewSized(5, 2)
 	sync(t, b, c.Plan())
 	check(t, b, 0)
-	ipv4.all, ipv4.some = 0, 0
+	ipv4.whole, ipv4.single = 0, 0
 	for _, endpoints := range []int{3, -3, 1, 0, 2} {
 		externally(t, "*nat\n:OTHER - [0:0]\n"+strings.Repeat("-A OTHER -p tcp -m tcp --dport 80 -j RETURN\n", 500)+"COMMIT\n*filter\n:OTHER - [0:0]\nCOMMIT\n")
 		c.Set(4, endpoints)
 		sync(t, b, c.Plan())
 		check(t, b, 0)
-		if ipv4.all > 0 || ipv4.some > 20 {
-			t.Errorf("with %d endpoints of our own, %d whole tables and %d chains were read", endpoints, ipv4.all, ipv4.some)
+		if ipv4.whole > 0 || ipv4.single > 20 {
+			t.Errorf("with %d endpoints of our own, %d whole tables and %d chains were read", endpoints, ipv4.whole, ipv4.single)
 		}
-		ipv4.all, ipv4.some = 0, 0
+		ipv4.whole, ipv4.single = 0, 0
 	}
 	name := portKey{"default/service-3", cluster.TCP}.chain(prefixCluster)
 	externally(t, "*nat\n:"+name+" - [0:0]\n-A "+name+" -j RETURN\nCOMMIT\n")
@@ -129,8 +97,8 @@ func TestKernelQuiet(t *testing.T) {
 	if err != nil || len(drifts) != 1 || !strings.Contains(drifts[0].What, name) || !strings.HasPrefix(drifts[0].Writer, "iptables-nft-re") {
 		t.Errorf("Check returned %v, %v; want that %s was modified", drifts, err, name)
 	}
-	if ipv4.all != 0 || ipv4.some != 1 {
-		t.Errorf("%d whole tables and %d chains were read, want one chain", ipv4.all, ipv4.some)
+	if ipv4.whole != 0 || ipv4.single != 1 {
+		t.Errorf("%d whole tables and %d chains were read, want one chain", ipv4.whole, ipv4.single)
 	}
 	sync(t, b, c.Plan())
 	holds(t, b, c.Plan())
@@ -144,7 +112,7 @@ func TestKernelBusyNeighbour(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = kernel.Close() })
-	door := &attentive{Tables: kernel}
+	door := &hooked{Tables: kernel}
 	b, c := newBackend(t, noSettings{}, door), clusters.NewSized(5, 2)
 	sync(t, b, c.Plan())
 	check(t, b, 0)

@@ -68,35 +68,25 @@ func TestComparedInParts(t *testing.T) {
 	})
 }
 
-// tardy is a door that needs longer to print a table than a check may compare rules.
-type tardy struct {
-	*ipttest.Fake
-	lists int
-}
-
-func (d *tardy) Save(ctx context.Context, table string) (string, error) {
-	time.Sleep(2 * readTime)
-	return d.Fake.Save(ctx, table)
-}
-
-func (d *tardy) Rules(ctx context.Context, table, chain string) ([]string, error) {
-	d.lists++
-	return d.Fake.Rules(ctx, table, chain)
-}
-
 // TestLegacyIsReadAtOnce has another program write large tables of the legacy variant: no chains are left to be listed one by one, by a
 // program that takes the lock and would look like another writer.
 func TestLegacyIsReadAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		door := &tardy{Fake: ipttest.New(ipt.IPv4, ipt.Legacy)}
-		b := New(testOptions, noSettings{}, ipttest.NewNotices(door.Fake), door)
+		fake := ipttest.New(ipt.IPv4, ipt.Legacy)
+		door := &hooked{Tables: fake, around: func(operation, _ string, do func() error) error {
+			if operation == "Save" {
+				time.Sleep(2 * readTime) // longer than a check may compare rules
+			}
+			return do()
+		}}
+		b := New(testOptions, noSettings{}, ipttest.NewNotices(fake), door)
 		defer func() { _ = b.Close() }()
 		c := clusters.NewSized(5, 3)
 		sync(t, b, c.Plan())
 		time.Sleep(time.Hour) // for the budget
 		for _, drifts := range []int{1, 0, 0} {
 			if drifts > 0 {
-				tamper(t, door, "*nat\n-F KUBE-SERVICES\nCOMMIT\n")
+				tamper(t, fake, "*nat\n-F KUBE-SERVICES\nCOMMIT\n")
 			}
 			check(t, b, drifts)
 			sync(t, b, c.Plan())

@@ -1,7 +1,6 @@
 package iptables
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -51,64 +50,6 @@ func TestTamperingBeforeLargeRepair(t *testing.T) {
 	})
 }
 
-// amid is a Fake with another program that writes once: between a write and the next reading, after the jump in
-// PREROUTING is written, or after the next transaction.
-type amid struct {
-	*ipttest.Fake
-	write, jumped, restored func()
-	// fails is returned by the next reading.
-	fails error
-	// other is a chain whose bytes never compare equal.
-	other string
-}
-
-func once(f *func()) {
-	if do := *f; do != nil {
-		*f = nil
-		do()
-	}
-}
-
-// reads is called before each reading.
-func (a *amid) reads() (fails error) {
-	once(&a.write)
-	fails, a.fails = a.fails, nil
-	return fails
-}
-
-func (a *amid) Save(ctx context.Context, table string) (string, error) {
-	if err := a.reads(); err != nil {
-		return "", err
-	}
-	return a.Fake.Save(ctx, table)
-}
-
-func (a *amid) Compare(ctx context.Context, table string, expected ipt.Expected, chains ...string) (map[string]ipt.Compared, error) {
-	if err := a.reads(); err != nil {
-		return nil, err
-	}
-	return a.Fake.Compare(ctx, table, func(chain string) ([]ipt.Rule, bool) {
-		if chain == a.other {
-			return []ipt.Rule{ipt.Listed("-j OTHER")}, false
-		}
-		return expected(chain)
-	}, chains...)
-}
-
-func (a *amid) Insert(ctx context.Context, table string, rules ...ipt.ChainRule) error {
-	err := a.Fake.Insert(ctx, table, rules...)
-	if table == tableNAT {
-		once(&a.jumped)
-	}
-	return err
-}
-
-func (a *amid) Write(ctx context.Context, transaction *ipt.Transaction) error {
-	err := a.Fake.Write(ctx, transaction)
-	once(&a.restored)
-	return err
-}
-
 // repaired checks and syncs until nothing is found, and then that the tables hold the plan.
 func repaired(t *testing.T, b *Backend, p *plan.Plan) {
 	t.Helper()
@@ -127,29 +68,32 @@ func TestTamperingUnseen(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		for _, before := range []bool{true, false} {
 			const services = 2 * maxListed
-			door := &amid{Fake: ipttest.New(ipt.IPv4, variant)}
+			door := &hooked{Tables: ipttest.New(ipt.IPv4, variant)}
 			b := newBackend(t, noSettings{}, door)
 			c := clusters.NewSized(services, 3)
 			sync(t, b, c.Plan())
 			check(t, b, 0)
 			flush := func() {
 				chain := portKey{"default/service-1", cluster.TCP}.chain(prefixCluster)
-				tamper(t, door, "*nat\n-F PREROUTING\n-F "+chain+"\nCOMMIT\n")
+				tamper(t, fakeOf(door), "*nat\n-F PREROUTING\n-F "+chain+"\nCOMMIT\n")
 			}
 			if before {
 				flush()
-			} else {
-				door.write = flush
 			}
+			door.once(func() error {
+				if !before {
+					flush()
+				}
+				return ipt.ErrBusy
+			}, "Save", "Compare")
 			for i := range services {
 				if i == 4 || variant == ipt.Legacy && i != 1 {
 					c.Set(i, -3)
 				}
 			}
-			door.fails = ipt.ErrBusy
 			sync(t, b, c.Plan())
 			repaired(t, b, c.Plan())
-			if door.fails != nil || door.write != nil {
+			if door.around != nil {
 				t.Fatal("nothing was read")
 			}
 		}
@@ -171,20 +115,20 @@ func TestTamperingDuringStart(t *testing.T) {
 		for _, flushed := range []string{portKey{"default/service-1", cluster.TCP}.chain(prefixCluster), "PREROUTING"} {
 			for _, restarts := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s, %s, restart %t", name, flushed, restarts), func(t *testing.T) {
-					door := &amid{Fake: door()}
-					flush := func() { tamper(t, door, "*nat\n-F "+flushed+"\nCOMMIT\n") }
+					door := &hooked{Tables: door()}
+					flush := func() { tamper(t, fakeOf(door), "*nat\n-F "+flushed+"\nCOMMIT\n") }
 					c := clusters.NewSized(2*maxListed, 3)
 					b := newBackend(t, noSettings{}, door)
 					if restarts {
 						sync(t, b, c.Plan())
 						b = newBackend(t, noSettings{}, door)
 						c.Set(5, -3)
-						door.restored = flush
+						door.onceAfter("Write", "", flush)
 					} else {
-						door.jumped = flush
+						door.onceAfter("Insert", tableNAT, flush)
 					}
 					sync(t, b, c.Plan())
-					if door.restored != nil || door.jumped != nil {
+					if door.around != nil {
 						t.Fatal("nothing was flushed")
 					}
 					repaired(t, b, c.Plan())
@@ -199,12 +143,12 @@ func TestTamperingDuringStart(t *testing.T) {
 func TestOtherBytes(t *testing.T) {
 	for _, services := range []int{5, 4 * maxListed} {
 		name := portKey{"default/service-4", cluster.TCP}.chain(prefixCluster)
-		door := &amid{Fake: ipttest.New(ipt.IPv4, ipt.NFT), other: name}
+		door := &hooked{Tables: ipttest.New(ipt.IPv4, ipt.NFT), other: name}
 		b := newBackend(t, noSettings{}, door)
 		c := clusters.NewSized(services, 3)
 		sync(t, b, c.Plan())
 		check(t, b, 0)
-		tamper(t, door, "*nat\n-I "+name+" -j RETURN\nCOMMIT\n*nat\n-D "+name+" -j RETURN\nCOMMIT\n")
+		tamper(t, fakeOf(door), "*nat\n-I "+name+" -j RETURN\nCOMMIT\n*nat\n-D "+name+" -j RETURN\nCOMMIT\n")
 		check(t, b, 0)
 		before, err := door.Rules(t.Context(), tableNAT, name)
 		if err != nil {
@@ -214,7 +158,7 @@ func TestOtherBytes(t *testing.T) {
 		sync(t, b, c.Plan())
 		check(t, b, 0)
 		for _, rules := range []string{"", "-A " + name + " " + strings.Join(before, "\n-A "+name+" ") + "\n"} {
-			tamper(t, door, "*nat\n-F "+name+"\n"+rules+"COMMIT\n")
+			tamper(t, fakeOf(door), "*nat\n-F "+name+"\n"+rules+"COMMIT\n")
 			check(t, b, 1)
 			sync(t, b, c.Plan())
 			holds(t, b, c.Plan())
@@ -254,24 +198,25 @@ func TestLocalnetFlushedTwice(t *testing.T) {
 func TestTamperingDuringRepair(t *testing.T) {
 	programs(t, func(t *testing.T, variant ipt.Variant, old bool) {
 		for _, chain := range []string{"KUBE-SERVICES", "PREROUTING"} {
-			door := &amid{Fake: ipttest.New(ipt.IPv4, variant)}
+			fake := ipttest.New(ipt.IPv4, variant)
 			if old {
-				door.UseOldTools()
+				fake.UseOldTools()
 			}
+			door := &hooked{Tables: fake}
 			b := newBackend(t, noSettings{}, door)
 			p := clusters.NewSized(5, 3).Plan()
-			flush := func() { tamper(t, door, "*nat\n-F "+chain+"\nCOMMIT\n") }
+			flush := func() { tamper(t, fake, "*nat\n-F "+chain+"\nCOMMIT\n") }
 			sync(t, b, p)
 			check(t, b, 0)
 			flush()
 			for range 3 { // it is not taken for what the kernel makes of the rules
 				check(t, b, 1)
-				after := &door.restored
 				if chain == "PREROUTING" {
-					after = &door.jumped
+					door.onceAfter("Insert", tableNAT, flush)
+				} else {
+					door.onceAfter("Write", "", flush)
 				}
-				*after = flush
-				if sync(t, b, p); *after != nil {
+				if sync(t, b, p); door.around != nil {
 					t.Fatal("the repair writes nothing")
 				}
 			}
