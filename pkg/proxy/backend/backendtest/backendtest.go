@@ -91,16 +91,37 @@ func NewBench(t *testing.T, open Open) *Bench {
 	return b
 }
 
-// Run runs all cases of a folder with one backend, without restarting it. name is the backend's in cases that expect a
-// different result for it.
-func Run(t *testing.T, dir, name string, open Open) {
+// Cases returns the cases of a folder: those of a name in each of their families, or all if that is "".
+func Cases(t testing.TB, dir, name string) []*cases.Case {
+	t.Helper()
 	all, err := cases.Load(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
+	all = slices.DeleteFunc(all, func(c *cases.Case) bool { return name != "" && !strings.HasPrefix(c.Name, name+"/") })
+	if len(all) == 0 {
+		t.Fatalf("%s has no case %s", dir, name)
+	}
+	return all
+}
+
+// CaseOf returns the case of a name in one family.
+func CaseOf(t testing.TB, dir, name string, family cluster.Family) *cases.Case {
+	t.Helper()
+	all := Cases(t, dir, name)
+	at := slices.IndexFunc(all, func(c *cases.Case) bool { return c.Name == name+"/"+family.String() })
+	if at < 0 {
+		t.Fatalf("%s has no case %s in %s", dir, name, family)
+	}
+	return all[at]
+}
+
+// Run runs all cases of a folder with one backend, without restarting it. name is the backend's in cases that expect a
+// different result for it.
+func Run(t *testing.T, dir, name string, open Open) {
 	b := NewBench(t, open)
 	b.BackendName = name
-	for _, c := range all {
+	for _, c := range Cases(t, dir, "") {
 		if !c.For(name) {
 			continue
 		}

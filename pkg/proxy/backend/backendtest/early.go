@@ -21,15 +21,7 @@ const earlyLimit = 2 * time.Minute
 // client sends its SYN again. No rule translates that SYN, because conntrack has already seen the first one. It must
 // not be refused: once the entry is deleted, which is the conntrack reconciler's work, the next one must be answered.
 func EarlyClient(t *testing.T, dir string, open Open) {
-	all, err := cases.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all = slices.DeleteFunc(all, func(c *cases.Case) bool { return !strings.HasPrefix(c.Name, "cluster-ip/") })
-	if len(all) == 0 {
-		t.Fatalf("%s has no case cluster-ip", dir)
-	}
-	for _, c := range all {
+	for _, c := range Cases(t, dir, "cluster-ip") {
 		t.Run(c.Name, func(t *testing.T) {
 			at := slices.IndexFunc(c.Packets, func(p cases.Packet) bool {
 				return p.From == "pod1a" && p.Protocol.String() == string(netns.TCP) && p.Verdict == plan.Balance

@@ -20,13 +20,9 @@ import (
 // they went before, that the attack names nothing in the kernel, and that nothing of it is left when it is over. limits are
 // the mode's. With -short, large attacks are left out.
 func RunHostile(t *testing.T, dir, name string, limits plan.Limits, open Open) {
-	victims, err := cases.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
 	b := NewBench(t, open)
 	b.BackendName = name
-	for _, victim := range victims {
+	for _, victim := range Cases(t, dir, "") {
 		victim.Options.Limits = limits
 		alone := victim.Plan()
 		b.Sync(t, alone)

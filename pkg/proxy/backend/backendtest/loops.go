@@ -5,6 +5,7 @@ package backendtest
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
-	"github.com/seed-11a05479/kube-proxy/test/cases"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -21,10 +21,6 @@ import (
 // network that routes them to nodes: the gateway must not see one. Then a client sends a datagram to a Service with the address of
 // that Service as its source: it must not reach the endpoint, whose answer would go to the Service again, for ever.
 func Loops(t *testing.T, dir string, open Open) {
-	all, err := cases.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
 	b := NewBench(t, open)
 	for _, name := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
 		if err := b.Lab.Gateway.SetSysctl(name, "1"); err != nil {
@@ -34,10 +30,7 @@ func Loops(t *testing.T, dir string, open Open) {
 	if err := b.Lab.Gateway.RouteVia(b.Lab.Node1.Host, routed...); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range all {
-		if !strings.HasPrefix(c.Name, "endpoint-is-cluster-ip/") {
-			continue
-		}
+	for _, c := range Cases(t, dir, "endpoint-is-cluster-ip") {
 		family, echo := netns.IPv4, netip.MustParseAddrPort("10.96.0.12:53")
 		if c.Family == cluster.IPv6 {
 			family, echo = netns.IPv6, netip.MustParseAddrPort("[fd00:10:96::c]:53")
@@ -93,51 +86,9 @@ func counter(t *testing.T, host *netns.Host, name string) int {
 // forge sends a UDP datagram from an address and port to the same address and port.
 func forge(t *testing.T, host *netns.Host, self netip.AddrPort) {
 	t.Helper()
+	const text = "again"
 	udp := binary.BigEndian.AppendUint16(nil, self.Port())
 	udp = binary.BigEndian.AppendUint16(udp, self.Port())
-	udp = append(udp, 0, 8+5, 0, 0) // IPv4: no checksum
-	udp = append(udp, "again"...)
-	err := host.Do(func() error {
-		if self.Addr().Is4() {
-			return sendRaw(unix.AF_INET, header4(self.Addr().As4(), udp), &unix.SockaddrInet4{Addr: self.Addr().As4()})
-		}
-		return sendRaw(unix.AF_INET6, header6(self.Addr().As16(), udp), &unix.SockaddrInet6{Addr: self.Addr().As16()})
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// sendRaw sends a packet with its header.
-func sendRaw(family int, packet []byte, to unix.Sockaddr) error {
-	socket, err := unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(socket)
-	return unix.Sendto(socket, packet, 0, to)
-}
-
-// header4 precedes a UDP datagram from an address to itself by its header. The kernel adds the checksum and the length.
-func header4(self [4]byte, udp []byte) []byte {
-	header := []byte{0x45, 0, 0, 0, 0, 0, 0, 0, 64, unix.IPPROTO_UDP, 0, 0}
-	return append(append(append(header, self[:]...), self[:]...), udp...)
-}
-
-// header6 is header4 for IPv6, where the datagram has a checksum.
-func header6(self [16]byte, udp []byte) []byte {
-	sum := uint32(len(udp) + unix.IPPROTO_UDP)
-	padded := append(append(append([]byte{}, udp...), self[:]...), self[:]...)
-	if len(udp)%2 == 1 {
-		padded = append(append(append(append([]byte{}, udp...), 0), self[:]...), self[:]...)
-	}
-	for i := 0; i < len(padded); i += 2 {
-		sum += uint32(binary.BigEndian.Uint16(padded[i:]))
-	}
-	for sum > 0xffff {
-		sum = sum>>16 + sum&0xffff
-	}
-	binary.BigEndian.PutUint16(udp[6:], ^uint16(sum))
-	header := []byte{0x60, 0, 0, 0, 0, byte(len(udp)), unix.IPPROTO_UDP, 64}
-	return append(append(append(header, self[:]...), self[:]...), udp...)
+	udp = append(append(udp, 0, 8+byte(len(text)), 0, 0), text...)
+	sendRaw(t, host, self.Addr(), slices.Values([][]byte{packet(unix.IPPROTO_UDP, self.Addr(), self.Addr(), udp, 6)}))
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
-	"github.com/seed-11a05479/kube-proxy/test/cases"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -18,10 +17,6 @@ const restLimit = 2 * time.Minute
 // Modified checks that the backend asks for a Check after a Sync and after other programs wrote its tables, and that it comes to
 // rest after they wrote others.
 func Modified(t *testing.T, dir string, open Open) {
-	all, err := cases.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
 	s := newSite(t, netns.Options{}, open)
 	asks := func(within time.Duration) bool {
 		select {
@@ -63,7 +58,7 @@ func Modified(t *testing.T, dir string, open Open) {
 			t.Fatalf("nft %s: %v: %s", command, err, out)
 		}
 	}
-	s.Sync(t, all[0].Plan())
+	s.Sync(t, Cases(t, dir, "")[0].Plan())
 	wantAsked("a sync")
 	if drifts := wantRest("a sync"); len(drifts) > 0 {
 		t.Fatalf("after a sync Check found %v", drifts)

@@ -5,16 +5,11 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
-	"github.com/seed-11a05479/kube-proxy/test/cases"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
 // RemoveFamily removes the rules of one case in one family after the other: those of the other family must stay.
 func RemoveFamily(t *testing.T, dir string, mode backend.Remover, open Open) {
-	all, err := cases.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
 	s := newSite(t, netns.Options{}, open)
 	present := func(families ...cluster.Family) (is bool) {
 		t.Helper()
@@ -24,7 +19,7 @@ func RemoveFamily(t *testing.T, dir string, mode backend.Remover, open Open) {
 		}
 		return is
 	}
-	s.Sync(t, all[0].Plan())
+	s.Sync(t, Cases(t, dir, "")[0].Plan())
 	for _, step := range []struct {
 		remove           cluster.Family
 		ipv4, ipv6, some bool

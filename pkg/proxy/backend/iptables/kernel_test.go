@@ -105,10 +105,7 @@ func TestKernelRemoveFamily(t *testing.T) {
 // TestKernelHairpinForwardDrop runs the hairpin cases on a node whose policy for forwarded packets is to drop them:
 // connections to Services are accepted because of the mark.
 func TestKernelHairpinForwardDrop(t *testing.T) {
-	all, err := cases.Load(shared)
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := backendtest.Cases(t, shared, "")
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b := backendtest.NewBench(t, opener(variant))
 		for _, program := range []string{"iptables-", "ip6tables-"} {
@@ -143,23 +140,7 @@ const (
 // case4 returns a case in IPv4.
 func case4(t *testing.T, dir, name string) *cases.Case {
 	t.Helper()
-	return caseIn(t, cluster.IPv4, dir, name)
-}
-
-// caseIn returns a case in a family.
-func caseIn(t *testing.T, family cluster.Family, dir, name string) *cases.Case {
-	t.Helper()
-	all, err := cases.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range all {
-		if c.Name == name+"/"+family.String() {
-			return c
-		}
-	}
-	t.Fatalf("no case %s in %s in %s", name, family, dir)
-	return nil
+	return backendtest.CaseOf(t, dir, name, cluster.IPv4)
 }
 
 // rules returns the number of rules written.
@@ -184,17 +165,10 @@ func reopen(t *testing.T, b *backendtest.Bench, variant ipt.Variant) {
 // TestKernelRestart checks for every case that a new process writes nothing if the rules are right; a short test, for every
 // fourth one.
 func TestKernelRestart(t *testing.T) {
-	all, err := cases.Load(shared)
-	if err != nil {
-		t.Fatal(err)
-	}
-	mine, err := cases.Load(own)
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := append(backendtest.Cases(t, shared, ""), backendtest.Cases(t, own, "")...)
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b := backendtest.NewBench(t, opener(variant))
-		for i, c := range slices.Concat(all, mine) {
+		for i, c := range all {
 			if testing.Short() && i%4 != 0 {
 				continue
 			}

@@ -23,7 +23,7 @@ func TestKernelManyFrontends(t *testing.T) {
 		b := backendtest.NewBench(t, opener(variant))
 		b.BackendName = "iptables"
 		for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
-			c := caseIn(t, family, shared, "cluster-ip")
+			c := backendtest.CaseOf(t, shared, "cluster-ip", family)
 			snapshot, err := c.With(func(u *cluster.Update) { manifests.Apply(u, others(family)) })
 			if err != nil {
 				t.Fatal(err)

@@ -95,9 +95,7 @@ endpoints: [%s]
 func (s *sticky) sync(others ...int) {
 	s.t.Helper()
 	p := s.plan(others...)
-	var err error
-	_ = s.lab.Node1.Do(func() error { err = syncErr(s.backend, p); return nil })
-	if err != nil {
+	if err := s.lab.Node1.Do(func() error { return backendtest.Err(s.backend.Sync(s.t.Context(), p)) }); err != nil {
 		s.t.Fatal(err)
 	}
 	holds(s.t, s.backend, p)

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
@@ -109,9 +110,7 @@ func (l *fastLab) set(endpoint int, ranges string) *plan.Plan {
 
 func (l *fastLab) sync(p *plan.Plan) {
 	l.Helper()
-	var err error
-	_ = l.Node1.Do(func() error { err = syncErr(l.backend, p); return nil })
-	if err != nil {
+	if err := l.Node1.Do(func() error { return backendtest.Err(l.backend.Sync(l.Context(), p)) }); err != nil {
 		l.Fatal(err)
 	}
 }

@@ -10,9 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
-	"github.com/seed-11a05479/kube-proxy/test/cases"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -29,15 +28,6 @@ func openIn(t *testing.T, host *netns.Host) *Backend {
 	}
 	t.Cleanup(func() { b.Close() })
 	return b
-}
-
-// syncErr calls Sync and returns the errors.
-func syncErr(b *Backend, p *plan.Plan) error {
-	var failed []error
-	for _, result := range b.Sync(context.Background(), p) {
-		failed = append(failed, result.Err)
-	}
-	return errors.Join(failed...)
 }
 
 // list returns nft's listing of a host's tables without elements: sets and chains, sorted.
@@ -63,10 +53,7 @@ func list(t *testing.T, host *netns.Host) []string {
 // case once instead of twice.
 func TestKernelHops(t *testing.T) {
 	t.Parallel()
-	all, err := cases.Load("../../../../test/cases")
-	if err != nil {
-		t.Fatal(err)
-	}
+	all := backendtest.Cases(t, "../../../../test/cases", "")
 	lab := netns.Start(t, netns.Options{})
 	rnd := rand.New(rand.NewPCG(1, 2))
 	b, fresh := openIn(t, lab.Node1.Host), openIn(t, lab.Node2.Host) // few: each is notified of what all others write
@@ -82,8 +69,10 @@ func TestKernelHops(t *testing.T) {
 			}
 			p := c.Plan()
 			err := errors.Join(
-				lab.Node1.Do(func() error { return syncErr(b, p) }),
-				lab.Node2.Do(func() error { return errors.Join(fresh.Cleanup(context.Background()), syncErr(fresh, p)) }))
+				lab.Node1.Do(func() error { return backendtest.Err(b.Sync(context.Background(), p)) }),
+				lab.Node2.Do(func() error {
+					return errors.Join(fresh.Cleanup(context.Background()), backendtest.Err(fresh.Sync(context.Background(), p)))
+				}))
 			if err != nil {
 				t.Fatalf("hop %d, to %s: %v", hops, c.Name, err)
 			}

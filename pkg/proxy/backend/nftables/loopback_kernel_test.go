@@ -1,11 +1,10 @@
 package nftables_test
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
-	"github.com/seed-11a05479/kube-proxy/test/cases"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
 // TestKernelLoopback sends packets to the loopback addresses of a node from a neighbour and from a pod, while the kernel accepts
@@ -13,11 +12,7 @@ import (
 // after the rules were flushed and repaired. What other programs translate still arrives.
 func TestKernelLoopback(t *testing.T) {
 	t.Parallel()
-	all, err := cases.Load("../../../../test/cases")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := all[slices.IndexFunc(all, func(c *cases.Case) bool { return c.Name == "node-port/IPv4" })].Plan()
+	p := backendtest.CaseOf(t, "../../../../test/cases", "node-port", cluster.IPv4).Plan()
 	b := backendtest.NewBench(t, open)
 	intruders := backendtest.NewIntruders(t, b.Lab, 30080)
 	if passed := intruders.Passed(t, 12); len(passed) != 12 {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
@@ -53,9 +54,7 @@ func TestKernelUnansweredClient(t *testing.T) {
 			b := openIn(t, lab.Node1.Host)
 			set := func(ranges ...string) {
 				t.Helper()
-				var err error
-				_ = lab.Node1.Do(func() error { err = syncErr(b, restricted(t, family, ranges...)); return nil })
-				if err != nil {
+				if err := lab.Node1.Do(func() error { return backendtest.Err(b.Sync(t.Context(), restricted(t, family, ranges...))) }); err != nil {
 					t.Fatal(err)
 				}
 			}
