@@ -70,6 +70,20 @@ func (s *Tables) visit(w *clusters.Random, b backend.Backend) {
 	}
 }
 
+// Lines describes differences: a line for each object, and for each line that only one side has.
+func Lines(found []backend.Difference) (lines []string) {
+	for _, d := range found {
+		lines = append(lines, strings.TrimSpace(d.Object+": "+d.Note))
+		for _, line := range d.Extra {
+			lines = append(lines, "- "+line)
+		}
+		for _, line := range d.Missing {
+			lines = append(lines, "+ "+line)
+		}
+	}
+	return lines
+}
+
 // FollowPlans applies random plans of several sizes to one backend: after each, the tables equal those that a new process writes.
 func FollowPlans(t *testing.T, open func() *Tables, seeds uint64, sizes ...int) {
 	for _, size := range sizes {

@@ -2,13 +2,13 @@ package iptables
 
 import (
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt/ipttest"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
@@ -25,17 +25,7 @@ func TestDescribe(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := []string{}
-		for _, d := range describe(have, desired) {
-			got = append(got, strings.TrimSpace(d.Object+": "+d.Note))
-			for _, line := range d.Extra {
-				got = append(got, "- "+line)
-			}
-			for _, line := range d.Missing {
-				got = append(got, "+ "+line)
-			}
-		}
-		if diff := cmp.Diff(append([]string{}, want...), got); diff != "" {
+		if diff := cmp.Diff(want, backendtest.Lines(describe(have, desired))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", when, diff)
 		}
 	}

@@ -2,7 +2,6 @@ package nftables
 
 import (
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,6 +10,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
@@ -22,17 +22,7 @@ func compared(t *testing.T, table nft.Table, c *clusters.Sized) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lines := []string{}
-	for _, d := range found {
-		lines = append(lines, strings.TrimSpace(d.Object+": "+d.Note))
-		for _, line := range d.Extra {
-			lines = append(lines, "- "+line)
-		}
-		for _, line := range d.Missing {
-			lines = append(lines, "+ "+line)
-		}
-	}
-	return lines
+	return backendtest.Lines(found)
 }
 
 // TestCompare compares a table with the plan that it was written from, then with another plan, and then after another program
@@ -42,9 +32,6 @@ func TestCompare(t *testing.T) {
 	b, c := newBackend(testOptions, table), clusters.NewSized(2, 2)
 	is := func(when string, want ...string) {
 		t.Helper()
-		if want == nil {
-			want = []string{}
-		}
 		if diff := cmp.Diff(want, compared(t, table, c)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", when, diff)
 		}

@@ -100,16 +100,22 @@ func (p *patch) place(have, want cluster.Map[plan.Frontend, *entry]) {
 	p.after.frontends = frontends.Map()
 }
 
-// chains determines which chains to add, rewrite and delete.
-func (p *patch) chains() {
-	for t, change := range cluster.Changes(p.before.targets, p.after.targets) {
+// changedKeys returns the keys that only the later map has, and those that only the earlier one has.
+func changedKeys[K cluster.Key[K]](before, after cluster.Map[K, int]) (added, gone []K) {
+	for key, change := range cluster.Changes(before, after) {
 		switch {
 		case !change.Is:
-			p.delChains = append(p.delChains, t)
+			gone = append(gone, key)
 		case !change.Was:
-			p.addChains = append(p.addChains, t)
+			added = append(added, key)
 		}
 	}
+	return added, gone
+}
+
+// chains determines which chains to add, rewrite and delete.
+func (p *patch) chains() {
+	p.addChains, p.delChains = changedKeys(p.before.targets, p.after.targets)
 	slices.Reverse(p.delChains) // a chain is deleted before those that it leads to
 	if p.skeleton == nil {
 		return
@@ -124,14 +130,7 @@ func (p *patch) chains() {
 // affinity determines which affinity maps to add, delete and search for endpoints that left. Maps read from the kernel
 // are always searched, because endpoints may have left while no proxy was running.
 func (p *patch) affinity(read bool) {
-	for port, change := range cluster.Changes(p.before.sticky, p.after.sticky) {
-		switch {
-		case !change.Is:
-			p.delSticky = append(p.delSticky, port)
-		case !change.Was:
-			p.addSticky = append(p.addSticky, port)
-		}
-	}
+	p.addSticky, p.delSticky = changedKeys(p.before.sticky, p.after.sticky)
 	if read {
 		for port := range p.after.sticky.All() {
 			pools := port.maps()

@@ -52,22 +52,24 @@ func (Mode) Untraceable(context.Context) error { return nil }
 
 // Present implements [backend.Remover].
 func (Mode) Present(ctx context.Context, families ...cluster.Family) (present bool, _ error) {
-	var failed []error
-	for _, family := range backend.OrAll(families) {
-		failed = append(failed, onTable(family, func(table nft.Table) error {
-			objects, err := table.Objects(ctx)
-			present = present || err == nil && objects.Exists
-			return err
-		}))
-	}
-	return present, errors.Join(failed...)
+	err := onTables(families, func(table nft.Table) error {
+		objects, err := table.Objects(ctx)
+		present = present || err == nil && objects.Exists
+		return err
+	})
+	return present, err
 }
 
 // Remove implements [backend.Remover]. Without a table, nft need not be installed.
 func (Mode) Remove(ctx context.Context, families ...cluster.Family) error {
+	return onTables(families, func(table nft.Table) error { return removeTable(ctx, table) })
+}
+
+// onTables calls a function with the table of each family, or of all if none are given. It continues after an error.
+func onTables(families []cluster.Family, do func(nft.Table) error) error {
 	var failed []error
 	for _, family := range backend.OrAll(families) {
-		failed = append(failed, onTable(family, func(table nft.Table) error { return removeTable(ctx, table) }))
+		failed = append(failed, onTable(family, do))
 	}
 	return errors.Join(failed...)
 }

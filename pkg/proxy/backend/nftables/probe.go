@@ -26,25 +26,33 @@ func (Mode) FastPath(ctx context.Context, families ...cluster.Family) error {
 	if err := nft.KernelSince("6.1"); err != nil {
 		return err
 	}
-	var text strings.Builder
 	for _, family := range families {
-		fmt.Fprintf(&text, "table %s kube-proxy-check {\nflowtable f { hook ingress priority 0; counter; }\n"+
-			"chain c { type filter hook forward priority 0; ct packets > %d flow add @f; }\n}\n", dialectOf(family).nftFamily, plan.FastPathAfter)
-	}
-	if err := nft.Check(ctx, text.String()); err != nil {
-		return fmt.Errorf("try a flowtable (kernel modules nf_flow_table and nft_flow_offload): %w", err)
+		err := try(ctx, family, "flowtable f { hook ingress priority 0; counter; }\n"+
+			fmt.Sprintf("chain c { type filter hook forward priority 0; ct packets > %d flow add @f; }", plan.FastPathAfter))
+		if err != nil {
+			return fmt.Errorf("try a flowtable (kernel modules nf_flow_table and nft_flow_offload): %w", err)
+		}
 	}
 	return nil
+}
+
+// try checks whether the kernel has what some objects of a table need. It writes nothing.
+func try(ctx context.Context, family cluster.Family, objects string) error {
+	d, address := dialectOf(family), "192.0.2.1"
+	if family == cluster.IPv6 {
+		address = "2001:db8::1"
+	}
+	spelled := strings.NewReplacer("$ip", d.ip, "$type", d.addr, "$address", address)
+	return nft.Check(ctx, fmt.Sprintf("table %s kube-proxy-check {\n%s\n}\n", d.nftFamily, spelled.Replace(objects)))
 }
 
 // Fences is part of [backend.Mode].
 func (Mode) Fences(ctx context.Context, families ...cluster.Family) error {
 	for _, family := range families {
-		d := dialectOf(family)
-		text := fmt.Sprintf("table %s kube-proxy-check {\nset r { type %s; flags dynamic, timeout; size 1; }\nset o { type %[2]s; flags dynamic; size 1; }\n"+
-			"chain c { update @r { %[3]s saddr timeout 2s limit rate over 1/second burst 1 packets }; limit rate over 1/second burst 1 packets;\n"+
-			"add @o { %[3]s saddr ct count over 1 }; ct count over 1; }\n}\n", d.nftFamily, d.addr, d.ip)
-		if err := nft.Check(ctx, text); err != nil {
+		err := try(ctx, family, "set r { type $type; flags dynamic, timeout; size 1; }\nset o { type $type; flags dynamic; size 1; }\n"+
+			"chain c { update @r { $ip saddr timeout 2s limit rate over 1/second burst 1 packets }; limit rate over 1/second burst 1 packets;\n"+
+			"add @o { $ip saddr ct count over 1 }; ct count over 1; }")
+		if err != nil {
 			return fmt.Errorf("try limits (kernel modules nft_limit and nft_connlimit): %w", err)
 		}
 	}
@@ -56,11 +64,6 @@ func (Mode) Features(ctx context.Context, _ string, family cluster.Family) (feat
 	if _, err := nft.Version(ctx); err != nil {
 		return nil, err
 	}
-	d, address := dialectOf(family), "192.0.2.1"
-	if family == cluster.IPv6 {
-		address = "2001:db8::1"
-	}
-	spelled := strings.NewReplacer("$ip", d.ip, "$type", d.addr, "$address", address)
 	for _, f := range []struct{ name, module, objects string }{
 		{"tables", "nf_tables", ""},
 		{"nat chains", "nft_chain_nat", "chain c { type nat hook prerouting priority -100; }"},
@@ -72,8 +75,7 @@ func (Mode) Features(ctx context.Context, _ string, family cluster.Family) (feat
 		{"connection tracking", "nft_ct", "chain c { ct state new ct status dnat ct original $ip daddr $address accept; }"},
 		{"memory of clients", "nf_tables", "set s { type $type; flags dynamic, timeout; timeout 1s; size 100; }\nchain c { update @s { $ip saddr }; }"},
 	} {
-		err := nft.Check(ctx, fmt.Sprintf("table %s kube-proxy-check {\n%s\n}\n", d.nftFamily, spelled.Replace(f.objects)))
-		features = append(features, backend.Feature{Name: f.name, Module: f.module, Err: err})
+		features = append(features, backend.Feature{Name: f.name, Module: f.module, Err: try(ctx, family, f.objects)})
 	}
 	return features, nil
 }

@@ -8,7 +8,6 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
@@ -160,22 +159,6 @@ func TestFailedTransaction(t *testing.T) {
 	}
 }
 
-// mended checks and syncs until nothing is found and no Sync has to follow.
-func mended(t *testing.T, b *Backend, p *plan.Plan) {
-	t.Helper()
-	for range 6 {
-		drifts, _ := untilRested(t, b, func() {})
-		result := b.Sync(t.Context(), p)[0]
-		if result.Err != nil {
-			t.Fatal(result.Err)
-		}
-		if len(drifts) == 0 && result.Again == 0 {
-			return
-		}
-	}
-	t.Fatal("each check finds a drift")
-}
-
 // TestFailedComparison has the comparison before a Sync fail that writes chains: a rule that another program added before is
 // not taken for the Sync's own.
 func TestFailedComparison(t *testing.T) {
@@ -188,7 +171,7 @@ func TestFailedComparison(t *testing.T) {
 	c.Set(2, 7)
 	table.before("Fingerprint", func() error { table.around = nil; return errors.New("interrupted") })
 	mustSync(t, b, c.Plan())
-	mended(t, b, c.Plan())
+	rest(t, b, c.Plan())
 	if strings.Contains(table.Dump(), "\n\t\taccept\n") {
 		t.Error("the rule remains")
 	}
