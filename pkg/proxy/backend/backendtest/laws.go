@@ -168,6 +168,42 @@ func CacheChangesNothing[R any](t *testing.T, size int, render func(cluster.Fami
 	}
 }
 
+// FindsTampering has another program change tables in some ways: Check finds it, also if a Sync of another change comes before, and the next Sync
+// repairs it, which reads the tables only if reads is set.
+func FindsTampering[T any](t *testing.T, open func() (*Tables, T), reads bool, ways map[string]func(*testing.T, T) error) {
+	for name, tamper := range ways {
+		for _, between := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, a Sync in between %t", name, between), func(t *testing.T) {
+				tables, fake := open()
+				b, c := tables.Open(), clusters.NewSized(5, 3)
+				check := func(want int) {
+					t.Helper()
+					if drifts, err := b.Check(t.Context()); err != nil || len(drifts) != want {
+						t.Fatalf("Check returned %v, %v; want %d drifts", drifts, err, want)
+					}
+				}
+				Sync(t, b, c.Plan())
+				check(0)
+				if err := tamper(t, fake); err != nil {
+					t.Fatal(err)
+				}
+				if between {
+					c.Set(4, -3)
+					Sync(t, b, c.Plan())
+				}
+				check(1)
+				for _, result := range b.Sync(t.Context(), c.Plan()) {
+					if result.Err != nil || result.Read && !reads {
+						t.Errorf("the repair: %+v", result)
+					}
+				}
+				tables.Holds(t, b, c.Plan())
+				check(0)
+			})
+		}
+	}
+}
+
 // Cost is what a change of one Service costs.
 type Cost struct {
 	Change string

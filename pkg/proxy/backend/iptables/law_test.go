@@ -102,6 +102,12 @@ func variants(t *testing.T, test func(t *testing.T, variant ipt.Variant)) {
 
 // law returns fake tables for the laws of all backends.
 func law(variant ipt.Variant) *backendtest.Tables {
+	tables, _ := lawAndFake(variant)
+	return tables
+}
+
+// lawAndFake returns them with the door of IPv4.
+func lawAndFake(variant ipt.Variant) (*backendtest.Tables, *ipttest.Fake) {
 	doors := []*ipttest.Fake{ipttest.New(ipt.IPv4, variant), ipttest.New(ipt.IPv6, variant)}
 	return &backendtest.Tables{
 		Open: func() backend.Backend {
@@ -126,7 +132,7 @@ func law(variant ipt.Variant) *backendtest.Tables {
 			}
 		},
 		Injected: ipttest.ErrInjected,
-	}
+	}, doors[0]
 }
 
 // laws runs a test of fake tables for both variants.

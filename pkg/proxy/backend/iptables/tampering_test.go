@@ -12,21 +12,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
-// TestTamperingBetweenSyncs checks that an external change is reported even if a sync of our own follows immediately.
-func TestTamperingBetweenSyncs(t *testing.T) {
-	variants(t, func(t *testing.T, variant ipt.Variant) {
-		b, door := oneFake(t, variant)
-		c := clusters.NewSized(5, 3)
-		sync(t, b, c.Plan())
-		tamper(t, door, "*nat\n-F KUBE-SERVICES\nCOMMIT\n")
-		c.Set(4, -3)
-		sync(t, b, c.Plan())
-		check(t, b, 1)
-		sync(t, b, c.Plan())
-		holds(t, b, c.Plan())
-	})
-}
-
 // TestTamperingBeforeLargeRepair has another program empty one table after the other, as firewalld does, with a check and
 // a repair of many chains in between: the second table is repaired, too.
 func TestTamperingBeforeLargeRepair(t *testing.T) {

@@ -144,6 +144,12 @@ func mustSync(t testing.TB, b *Backend, p *plan.Plan) (elements, rules int) {
 
 // law returns fake tables for the laws of all backends.
 func law() *backendtest.Tables {
+	tables, _ := lawAndFake()
+	return tables
+}
+
+// lawAndFake returns them with the table of IPv4.
+func lawAndFake() (*backendtest.Tables, *nfttest.Fake) {
 	_, fakes := fakes()
 	return &backendtest.Tables{
 		Open:  func() backend.Backend { return newBackend(testOptions, fakes[0], fakes[1]) },
@@ -163,7 +169,7 @@ func law() *backendtest.Tables {
 		},
 		Injected: nfttest.ErrInjected,
 		Visit:    func(w *clusters.Random, b backend.Backend) { visit(w, b.(*Backend)) },
-	}
+	}, fakes[0]
 }
 
 func TestTablesFollowPlans(t *testing.T) { backendtest.FollowPlans(t, law, 40, 12) }
