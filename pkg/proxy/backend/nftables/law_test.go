@@ -153,7 +153,12 @@ func lawAndFake() (*backendtest.Tables, *nfttest.Fake) {
 	_, fakes := fakes()
 	return &backendtest.Tables{
 		Open:  func() backend.Backend { return newBackend(testOptions, fakes[0], fakes[1]) },
-		Holds: func(t *testing.T, b backend.Backend, p *plan.Plan) { holds(t, b.(*Backend), p) },
+		Holds: func(t *testing.T, b backend.Backend, p *plan.Plan) {
+			holds(t, b.(*Backend), p)
+			if strings.Contains(fakes[0].Dump(), "policy drop") { // which a fingerprint would take for ours
+				t.Error("a policy is drop")
+			}
+		},
 		Content: func(t *testing.T) (all []string) {
 			for i, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
 				all = append(all, dump(asRead(t, fakes[i], newSchema(family, 0, false), largeSet).holds)...)
