@@ -58,10 +58,8 @@ func (s *Site) Sync(t *testing.T, p *plan.Plan) []backend.Result {
 	t.Helper()
 	var results []backend.Result
 	_ = s.Lab.Node1.Do(func() error { results = s.Backend.Sync(context.Background(), p); return nil })
-	for _, result := range results {
-		if result.Err != nil {
-			t.Fatal(result.Err)
-		}
+	if err := Err(results); err != nil {
+		t.Fatal(err)
 	}
 	return results
 }

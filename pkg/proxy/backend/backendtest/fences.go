@@ -235,10 +235,8 @@ func (f *fences) restarted(open Open) {
 	}); err != nil {
 		f.Fatal(err)
 	}
-	for _, result := range f.Sync(f.T, f.plan) {
-		if result.Elements+result.Rules > 0 {
-			f.Errorf("%s: a restarted backend wrote %d elements and %d rules", result.Family, result.Elements, result.Rules)
-		}
+	if elements, rules := Written(f.Sync(f.T, f.plan)); elements+rules > 0 {
+		f.Errorf("a restarted backend wrote %d elements and %d rules", elements, rules)
 	}
 }
 

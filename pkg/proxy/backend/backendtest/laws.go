@@ -50,6 +50,11 @@ func Sync(t testing.TB, b backend.Backend, p *plan.Plan) (elements, rules int) {
 	if err := Err(results); err != nil {
 		t.Fatal(err)
 	}
+	return Written(results)
+}
+
+// Written returns what a Sync wrote.
+func Written(results []backend.Result) (elements, rules int) {
 	for _, result := range results {
 		elements, rules = elements+result.Elements, rules+result.Rules
 	}

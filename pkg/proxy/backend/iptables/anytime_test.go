@@ -54,7 +54,7 @@ var changes = map[string]func(c *clusters.Sized){
 // preludes are what comes before that Sync.
 var preludes = map[string]func(t *testing.T, b *Backend, door *meddled) *Backend{
 	"running":    func(_ *testing.T, b *Backend, _ *meddled) *Backend { return b },
-	"restarting": func(t *testing.T, _ *Backend, door *meddled) *Backend { return newBackend(t, noSettings{}, door) },
+	"restarting": func(t *testing.T, _ *Backend, door *meddled) *Backend { return newBackend(t, settings(nil), door) },
 	"repairing": func(t *testing.T, b *Backend, door *meddled) *Backend {
 		if door.meddle(); door.refused == nil {
 			check(t, b, 1)
@@ -86,7 +86,7 @@ func amidSync(t *testing.T, prelude, change string, world func(t *testing.T) *me
 		door := world(t)
 		door.at = -1
 		c := clusters.NewSized(5, 3)
-		b := newBackend(t, noSettings{}, door)
+		b := newBackend(t, settings(nil), door)
 		sync(t, b, c.Plan())
 		check(t, b, 0)
 		b = preludes[prelude](t, b, door)

@@ -33,7 +33,7 @@ func kernelBackend(b *testing.B, variant ipt.Variant) (backend *Backend, enter f
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _, _ = door.Close(), namespace.Close() })
-	return newBackend(b, noSettings{}, door), func() {
+	return newBackend(b, settings(nil), door), func() {
 		runtime.LockOSThread()
 		if err := unix.Setns(int(namespace.Fd()), unix.CLONE_NEWNET); err != nil {
 			panic(err)
@@ -111,7 +111,7 @@ func BenchmarkIptables(b *testing.B) {
 			})
 			b.Run("restart", func(b *testing.B) {
 				enter()
-				cpu(b, func(int) { sync(b, newBackend(b, noSettings{}, backend.families[0].door)) })
+				cpu(b, func(int) { sync(b, newBackend(b, settings(nil), backend.families[0].door)) })
 			})
 		})
 	}

@@ -16,10 +16,10 @@ import (
 // TestDescribe compares the tables with the plan that they were written from, and then after another program changed them.
 func TestDescribe(t *testing.T) {
 	door := ipttest.New(ipt.IPv4, ipt.NFT)
-	b, c := newBackend(t, noSettings{}, door), clusters.NewSized(2, 2)
+	b, c := newBackend(t, settings(nil), door), clusters.NewSized(2, 2)
 	is := func(when string, want ...string) {
 		t.Helper()
-		r := &renderer{family: cluster.IPv4, opts: testOptions, can: probe(door.Features(), testOptions, noSettings{})}
+		r := &renderer{family: cluster.IPv4, opts: testOptions, can: probe(door.Features(), testOptions, settings(nil))}
 		desired := &r.render(c.Plan(), nil).ruleset
 		have, err := read(t.Context(), door, desired, true)
 		if err != nil {

@@ -21,27 +21,25 @@ func (*Backend) Counts(cluster.Family) backend.Counting { return backend.CountEn
 // written. A chain that was written again in the meantime counts nothing.
 func (b *Backend) Connections(ctx context.Context, family cluster.Family, routes iter.Seq[*plan.Route], endpoints bool) (*backend.Connections, error) {
 	counts := backend.NewConnections()
-	for _, f := range b.families {
-		written := f.written.Load()
-		if f.is != family || written == nil {
-			continue
+	f, written := b.written(family)
+	if written == nil {
+		return counts, nil
+	}
+	w := newWriter(family, written.from.Node, f.renderer.opts, f.renderer.can)
+	m := &meter{writer: w, written: written, wanted: map[chainName]map[string]func(uint64){}, counts: counts}
+	ports := map[portKey]bool{}
+	for route := range routes {
+		m.frontend(route)
+		ports[keyOf(route)] = true
+	}
+	if endpoints {
+		for key := range ports {
+			m.port(key)
 		}
-		w := newWriter(family, written.from.Node, f.renderer.opts, f.renderer.can)
-		m := &meter{writer: w, written: written, wanted: map[chainName]map[string]func(uint64){}, counts: counts}
-		ports := map[portKey]bool{}
-		for route := range routes {
-			m.frontend(route)
-			ports[keyOf(route)] = true
-		}
-		if endpoints {
-			for key := range ports {
-				m.port(key)
-			}
-		}
-		for _, table := range []string{tableNAT, tableFilter} {
-			if err := m.read(ctx, table, f.door.Packets); err != nil {
-				return nil, err
-			}
+	}
+	for _, table := range []string{tableNAT, tableFilter} {
+		if err := m.read(ctx, table, f.door.Packets); err != nil {
+			return nil, err
 		}
 	}
 	return counts, nil

@@ -33,25 +33,32 @@ func (b *Backend) localhostAccepted(family cluster.Family) (uint64, error) {
 // counted returns, by family, the number of packets that matched a rule. The rule's index in the chain is that of the
 // last write.
 func (b *Backend) counted(family cluster.Family, name chainName, rule ipt.Rule) (uint64, error) {
-	for _, f := range b.families {
-		written := f.written.Load()
-		if f.is != family || written == nil {
-			continue
-		}
-		chain, _ := written.chains.Get(name)
-		at := slices.IndexFunc(chain.rules(), rule.Equal)
-		if at < 0 {
-			continue
-		}
-		packets, err := f.door.Packets(context.Background(), name.table, name.name)
-		if err == nil && len(packets[name.name]) != chain.count {
-			err = fmt.Errorf("iptables %s: chain %s of table %s has %d rules, and was written with %d: %w",
-				family, name.name, name.table, len(packets[name.name]), chain.count, ipt.ErrBusy)
-		}
-		if err != nil {
-			return 0, err
-		}
-		return packets[name.name][at], nil
+	f, written := b.written(family)
+	if written == nil {
+		return 0, nil
 	}
-	return 0, nil
+	chain, _ := written.chains.Get(name)
+	at := slices.IndexFunc(chain.rules(), rule.Equal)
+	if at < 0 {
+		return 0, nil
+	}
+	packets, err := f.door.Packets(context.Background(), name.table, name.name)
+	if err == nil && len(packets[name.name]) != chain.count {
+		err = fmt.Errorf("iptables %s: chain %s of table %s has %d rules, and was written with %d: %w",
+			family, name.name, name.table, len(packets[name.name]), chain.count, ipt.ErrBusy)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return packets[name.name][at], nil
+}
+
+// written returns a family with what its last Sync wrote; nil before one.
+func (b *Backend) written(is cluster.Family) (*family, *rendering) {
+	for _, f := range b.families {
+		if f.is == is {
+			return f, f.written.Load()
+		}
+	}
+	return nil, nil
 }

@@ -7,29 +7,18 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
 // counted reads a counter in the node's network namespace.
-func counted(t *testing.T, b *backendtest.Bench, read func(backend.KernelCounters) func(cluster.Family) (uint64, error), family cluster.Family) uint64 {
+func counted(t *testing.T, b *backendtest.Bench, read func(cluster.Family) (uint64, error), family cluster.Family) (packets uint64) {
 	t.Helper()
-	var packets uint64
-	err := b.Lab.Node1.Do(func() (err error) { packets, err = read(b.Backend.Counters())(family); return err })
-	if err != nil {
+	if err := b.Lab.Node1.Do(func() (err error) { packets, err = read(family); return err }); err != nil {
 		t.Fatal(err)
 	}
 	return packets
-}
-
-func localhostAccepted(c backend.KernelCounters) func(cluster.Family) (uint64, error) {
-	return c.LocalhostAccepted
-}
-
-func invalidDropped(c backend.KernelCounters) func(cluster.Family) (uint64, error) {
-	return c.InvalidDropped
 }
 
 // TestKernelLocalhostAccepted checks that each connection to a node port on localhost is counted once, regardless of
@@ -40,7 +29,7 @@ func TestKernelLocalhostAccepted(t *testing.T) {
 		want := func(when string, ipv4 uint64) {
 			t.Helper()
 			for family, want := range map[cluster.Family]uint64{cluster.IPv4: ipv4, cluster.IPv6: 0} {
-				if n := counted(t, b, localhostAccepted, family); n != want {
+				if n := counted(t, b, b.Backend.Counters().LocalhostAccepted, family); n != want {
 					t.Errorf("%s, %s: %d connections counted, want %d", when, family, n, want)
 				}
 			}
@@ -83,13 +72,13 @@ func TestKernelInvalidDropped(t *testing.T) {
 		b.Sync(t, case4(t, shared, "cluster-ip").Plan())
 		for family, of := range map[cluster.Family]netns.Family{cluster.IPv4: netns.IPv4, cluster.IPv6: netns.IPv6} {
 			const segments = 3
-			before := counted(t, b, invalidDropped, family)
+			before := counted(t, b, b.Backend.Counters().InvalidDropped, family)
 			reset(t, b.Lab.Node2.Pods[0], b.Lab.Node1.Pods[0].Addr(of), segments)
 			now := before
 			waiting, cancel := context.WithCancel(t.Context())
 			stop := b.Lab.After(10*time.Second, cancel)
 			for waiting.Err() == nil && now < before+segments {
-				now = counted(t, b, invalidDropped, family)
+				now = counted(t, b, b.Backend.Counters().InvalidDropped, family)
 			}
 			stop()
 			cancel()

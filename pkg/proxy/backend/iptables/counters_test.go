@@ -3,7 +3,6 @@ package iptables
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"testing"
 
@@ -12,22 +11,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
-
-// values are kernel settings.
-type values map[string]string
-
-func (v values) Read(name string) (string, error) {
-	value, ok := v[name]
-	if !ok {
-		return "", fmt.Errorf("no setting %s", name)
-	}
-	return value, nil
-}
-
-func (v values) Write(name, value string) error {
-	v[name] = value
-	return nil
-}
 
 // onLocalhost returns a plan with node ports on the loopback address, and with or without a load balancer IP that has
 // source ranges.
@@ -77,7 +60,7 @@ func TestCounters(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			variants(t, func(t *testing.T, variant ipt.Variant) {
 				doors := []*ipttest.Fake{ipttest.New(ipt.IPv4, variant), ipttest.New(ipt.IPv6, variant)}
-				b := newBackend(t, values{tcpBeLiberal: test.liberal}, doors[0], doors[1])
+				b := newBackend(t, settings{tcpBeLiberal: test.liberal}, doors[0], doors[1])
 				wantCounted(t, b, 0, 0)
 				sync(t, b, test.plan)
 				for _, door := range doors {

@@ -143,14 +143,6 @@ func case4(t *testing.T, dir, name string) *cases.Case {
 	return backendtest.CaseOf(t, dir, name, cluster.IPv4)
 }
 
-// rules returns the number of rules written.
-func rules(results []backend.Result) (rules int) {
-	for _, result := range results {
-		rules += result.Rules
-	}
-	return rules
-}
-
 // reopen replaces a bench's backend by a new one, as a restart does.
 func reopen(t *testing.T, b *backendtest.Bench, variant ipt.Variant) {
 	t.Helper()
@@ -174,7 +166,7 @@ func TestKernelRestart(t *testing.T) {
 			}
 			b.Sync(t, c.Plan())
 			reopen(t, b, variant)
-			if n := rules(b.Sync(t, c.Plan())); n != 0 {
+			if _, n := backendtest.Written(b.Sync(t, c.Plan())); n != 0 {
 				t.Errorf("%s: a restart wrote %d rules", c.Name, n)
 			}
 		}

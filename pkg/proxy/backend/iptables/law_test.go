@@ -18,12 +18,23 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
-// noSettings is a kernel without settings.
-type noSettings struct{}
+// settings are kernel settings in memory; nil is a kernel without any. None can be written if it has the key "refuse", which is the error.
+type settings map[string]string
 
-func (noSettings) Read(name string) (string, error) { return "", fmt.Errorf("no setting %s", name) }
+func (s settings) Read(name string) (string, error) {
+	if value, ok := s[name]; ok {
+		return value, nil
+	}
+	return "", fmt.Errorf("no setting %s", name)
+}
 
-func (noSettings) Write(name, _ string) error { return fmt.Errorf("no setting %s", name) }
+func (s settings) Write(name, value string) error {
+	if s["refuse"] != "" || s == nil {
+		return fmt.Errorf("set %s: %s", name, s["refuse"])
+	}
+	s[name] = value
+	return nil
+}
 
 var testOptions = Options{Mark: 0x4000}
 
@@ -35,7 +46,7 @@ func fakes(t testing.TB, variant ipt.Variant) (*Backend, []*ipttest.Fake) {
 
 // restarted returns a new backend on the same tables.
 func restarted(t testing.TB, doors []*ipttest.Fake) *Backend {
-	return newBackend(t, noSettings{}, doors[0], doors[1])
+	return newBackend(t, settings(nil), doors[0], doors[1])
 }
 
 // holds checks that the tables equal the plan, and that a new process agrees.
@@ -111,7 +122,7 @@ func lawAndFake(variant ipt.Variant) (*backendtest.Tables, *ipttest.Fake) {
 	doors := []*ipttest.Fake{ipttest.New(ipt.IPv4, variant), ipttest.New(ipt.IPv6, variant)}
 	return &backendtest.Tables{
 		Open: func() backend.Backend {
-			return New(testOptions, noSettings{}, ipttest.NewNotices(doors...), doors[0], doors[1])
+			return New(testOptions, settings(nil), ipttest.NewNotices(doors...), doors[0], doors[1])
 		},
 		Holds: func(t *testing.T, b backend.Backend, p *plan.Plan) { holds(t, b.(*Backend), p) },
 		Content: func(t *testing.T) (all []string) {

@@ -37,7 +37,7 @@ func TestKernelUserNamespace(t *testing.T) {
 			}
 			return err
 		}
-		b := newBackend(t, noSettings{}, door)
+		b := newBackend(t, settings(nil), door)
 		many := plan.Compute(clusters.WithExternalIPs(300), &plan.Options{}, nil)
 		for _, p := range []*plan.Plan{many, clusters.NewSized(300, 5).Plan(), clusters.NewSized(0, 0).Plan(), many} {
 			sync(t, b, p)

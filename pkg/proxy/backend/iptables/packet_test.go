@@ -264,7 +264,7 @@ func TestOldToolsListInPart(t *testing.T) {
 		})
 		tables = append(tables, omitting{door})
 	}
-	sync(t, newBackend(t, noSettings{}, tables...), c.Plan())
+	sync(t, newBackend(t, settings(nil), tables...), c.Plan())
 	b = restarted(t, doors)
 	sync(t, b, c.Plan())
 	holds(t, b, c.Plan())
@@ -364,13 +364,13 @@ func TestEveryStepIsRight(t *testing.T) {
 			w := clusters.NewRandom(seed, many)
 			fake := ipttest.New(ipt.IPv4, ipt.NFT)
 			door := &hooked{Tables: fake}
-			b := newBackend(t, noSettings{}, door)
+			b := newBackend(t, settings(nil), door)
 			b.families[0].renderer.can.chunk = 2 // as in a large cluster
 			before := w.Step()
 			sync(t, b, before)
 			for step := range 6 {
 				if step%2 == 1 {
-					b = newBackend(t, noSettings{}, door)
+					b = newBackend(t, settings(nil), door)
 					b.families[0].renderer.can.chunk = 2
 				}
 				after := w.Step()

@@ -29,7 +29,7 @@ func attended(t *testing.T, variant ipt.Variant) (*Backend, keeper.Notices, []*h
 		doors = append(doors, seen[len(seen)-1])
 	}
 	notices := noticesOf(t, doors...)
-	return New(testOptions, noSettings{}, notices, doors...), notices, seen
+	return New(testOptions, settings(nil), notices, doors...), notices, seen
 }
 
 // TestKernelQuietLegacy syncs both families in the legacy variant, whose programs share one lock: the lock of one
@@ -113,7 +113,7 @@ func TestKernelBusyNeighbour(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = kernel.Close() })
 	door := &hooked{Tables: kernel}
-	b, c := newBackend(t, noSettings{}, door), clusters.NewSized(5, 2)
+	b, c := newBackend(t, settings(nil), door), clusters.NewSized(5, 2)
 	sync(t, b, c.Plan())
 	check(t, b, 0)
 	listed := door.lists
@@ -154,7 +154,7 @@ func TestKernelRestartReadsNoText(t *testing.T) {
 		for _, door := range doors {
 			door.saves, door.writes = 0, 0
 		}
-		b = newBackend(t, noSettings{}, tables...)
+		b = newBackend(t, settings(nil), tables...)
 		sync(t, b, c.Plan())
 		for _, door := range doors {
 			// iptables 1.8.7 cannot list what Compare would compare: its tables are printed.

@@ -38,7 +38,7 @@ func (s *slow) Compare(ctx context.Context, table string, expected ipt.Expected,
 func TestComparedInParts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		door := &slow{Fake: ipttest.New(ipt.IPv4, ipt.NFT)}
-		b := New(testOptions, noSettings{}, ipttest.NewNotices(door.Fake), door)
+		b := New(testOptions, settings(nil), ipttest.NewNotices(door.Fake), door)
 		defer func() { _ = b.Close() }()
 		c := clusters.NewSized(10, 3)
 		sync(t, b, c.Plan())
@@ -79,7 +79,7 @@ func TestLegacyIsReadAtOnce(t *testing.T) {
 			}
 			return do()
 		}}
-		b := New(testOptions, noSettings{}, ipttest.NewNotices(fake), door)
+		b := New(testOptions, settings(nil), ipttest.NewNotices(fake), door)
 		defer func() { _ = b.Close() }()
 		c := clusters.NewSized(5, 3)
 		sync(t, b, c.Plan())

@@ -54,7 +54,7 @@ func TestTamperingUnseen(t *testing.T) {
 		for _, before := range []bool{true, false} {
 			const services = 2 * maxListed
 			door := &hooked{Tables: ipttest.New(ipt.IPv4, variant)}
-			b := newBackend(t, noSettings{}, door)
+			b := newBackend(t, settings(nil), door)
 			c := clusters.NewSized(services, 3)
 			sync(t, b, c.Plan())
 			check(t, b, 0)
@@ -103,10 +103,10 @@ func TestTamperingDuringStart(t *testing.T) {
 					door := &hooked{Tables: door()}
 					flush := func() { tamper(t, fakeOf(door), "*nat\n-F "+flushed+"\nCOMMIT\n") }
 					c := clusters.NewSized(2*maxListed, 3)
-					b := newBackend(t, noSettings{}, door)
+					b := newBackend(t, settings(nil), door)
 					if restarts {
 						sync(t, b, c.Plan())
-						b = newBackend(t, noSettings{}, door)
+						b = newBackend(t, settings(nil), door)
 						c.Set(5, -3)
 						door.onceAfter("Write", "", flush)
 					} else {
@@ -129,7 +129,7 @@ func TestOtherBytes(t *testing.T) {
 	for _, services := range []int{5, 4 * maxListed} {
 		name := portKey{"default/service-4", cluster.TCP}.chain(prefixCluster)
 		door := &hooked{Tables: ipttest.New(ipt.IPv4, ipt.NFT), other: name}
-		b := newBackend(t, noSettings{}, door)
+		b := newBackend(t, settings(nil), door)
 		c := clusters.NewSized(services, 3)
 		sync(t, b, c.Plan())
 		check(t, b, 0)
@@ -188,7 +188,7 @@ func TestTamperingDuringRepair(t *testing.T) {
 				fake.UseOldTools()
 			}
 			door := &hooked{Tables: fake}
-			b := newBackend(t, noSettings{}, door)
+			b := newBackend(t, settings(nil), door)
 			p := clusters.NewSized(5, 3).Plan()
 			flush := func() { tamper(t, fake, "*nat\n-F "+chain+"\nCOMMIT\n") }
 			sync(t, b, p)

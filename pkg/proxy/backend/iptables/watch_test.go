@@ -19,7 +19,7 @@ import (
 // oneFake returns a backend on one fake.
 func oneFake(t testing.TB, variant ipt.Variant) (*Backend, *ipttest.Fake) {
 	door := ipttest.New(ipt.IPv4, variant)
-	return newBackend(t, noSettings{}, door), door
+	return newBackend(t, settings(nil), door), door
 }
 
 // tamper changes the tables as another program would.
@@ -157,7 +157,7 @@ func TestRulesOfOthers(t *testing.T) {
 			"*filter\n:KUBE-FIREWALL - [0:0]\n-I INPUT -j KUBE-FIREWALL\nCOMMIT\n*mangle\n:KUBE-KUBELET-CANARY - [0:0]\nCOMMIT\n"
 		tamper(t, door, other)
 		check(t, b, 0)
-		b = newBackend(t, noSettings{}, door)
+		b = newBackend(t, settings(nil), door)
 		sync(t, b, clusters.NewSized(3, 3).Plan())
 		if err := b.Cleanup(context.Background()); err != nil {
 			t.Fatal(err)
@@ -257,24 +257,6 @@ func TestOtherErrors(t *testing.T) {
 	if _, refused := errors.AsType[*backend.RefusedError](err); refused || !errors.Is(err, ipt.ErrLocked) {
 		t.Errorf("got error %v", err)
 	}
-}
-
-// settings are kernel settings in memory.
-type settings map[string]string
-
-func (s settings) Read(name string) (string, error) {
-	if value, ok := s[name]; ok {
-		return value, nil
-	}
-	return "", errors.New("no such setting")
-}
-
-func (s settings) Write(name, value string) error {
-	if s["refuse"] != "" {
-		return errors.New(s["refuse"])
-	}
-	s[name] = value
-	return nil
 }
 
 // TestLocalhostNodePorts checks that the rule that blocks neighbours is written before route_localnet is set, that

@@ -39,18 +39,8 @@ const (
 )
 
 func newSticky(t *testing.T, family cluster.Family) *sticky {
-	ranges := []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/48"),
-		netip.MustParsePrefix("192.0.0.0/8"), netip.MustParsePrefix("fd00:192::/32")}
-	lab := netns.Start(t, netns.Options{ClientRoutes: ranges})
-	for _, node := range lab.Nodes() {
-		for _, pod := range node.Pods {
-			if _, err := pod.Serve(netns.TCP, 8080); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	s := &sticky{t: t, lab: lab, family: family, seconds: 300, endpoints: []string{ep1a, ep2a, ep2b}}
-	s.backend = openIn(t, lab.Node1.Host)
+	b := backendtest.NewBench(t, openBoth)
+	s := &sticky{t: t, lab: b.Lab, backend: b.Backend.(*Backend), family: family, seconds: 300, endpoints: []string{ep1a, ep2a, ep2b}}
 	s.sync()
 	return s
 }

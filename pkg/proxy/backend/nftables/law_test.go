@@ -152,7 +152,7 @@ func law() *backendtest.Tables {
 func lawAndFake() (*backendtest.Tables, *nfttest.Fake) {
 	_, fakes := fakes()
 	return &backendtest.Tables{
-		Open:  func() backend.Backend { return newBackend(testOptions, fakes[0], fakes[1]) },
+		Open: func() backend.Backend { return newBackend(testOptions, fakes[0], fakes[1]) },
 		Holds: func(t *testing.T, b backend.Backend, p *plan.Plan) {
 			holds(t, b.(*Backend), p)
 			if strings.Contains(fakes[0].Dump(), "policy drop") { // which a fingerprint would take for ours

@@ -1,19 +1,15 @@
 package nftables
 
 import (
-	"context"
 	"net/netip"
 	"testing"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
 func newPicks(t *testing.T) *backendtest.Picks {
-	return backendtest.NewPicks(t, 512, func() (backend.Backend, error) {
-		return Mode{testOptions}.Open(context.Background(), cluster.IPv4, cluster.IPv6)
-	})
+	return backendtest.NewPicks(t, 512, openBoth)
 }
 
 // TestKernelPicksAreUniform makes a million picks from each pool, and a tenth of that with -short.
