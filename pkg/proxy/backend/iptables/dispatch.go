@@ -135,7 +135,7 @@ func (w *writer) chainOf(d *dispatch, path []int, t *tree) *chain {
 	for digit, branch := range t.branches {
 		if branch != nil {
 			below := slices.Concat(path, []int{digit})
-			gotos = append(gotos, ipt.Rule{Matches: d.shape.match(w, below), Target: ipt.Goto(d.chain(below).name)})
+			gotos = append(gotos, rule(ipt.Goto(d.chain(below).name), d.shape.match(w, below)...))
 		}
 	}
 	c.body = kept(gotos)
@@ -150,7 +150,7 @@ func (d *dispatch) entrance(t *tree, gates ...ipt.Match) []ipt.Rule {
 	}
 	var all []ipt.Rule
 	for _, gate := range gates {
-		all = append(all, ipt.Rule{Matches: []ipt.Match{gate}, Target: ipt.Jump(d.chain(nil).name)})
+		all = append(all, rule(ipt.Jump(d.chain(nil).name), gate))
 	}
 	return all
 }

@@ -33,7 +33,7 @@ func (f fence) chain() string {
 func (f fence) rules(addressBits int) (rules []ipt.Rule) {
 	add := func(n uint32, above ipt.Match) {
 		if n > 0 {
-			rules = append(rules, ipt.Rule{Matches: []ipt.Match{comment(f.service.String() + " limits"), above}, Target: ipt.Accept})
+			rules = append(rules, rule(ipt.Accept, comment(f.service.String()+" limits"), above))
 		}
 	}
 	add(f.bounds.ClientPerSecond, ipt.RateAbove{List: f.chain() + "-CLIENT", PerSecond: f.bounds.ClientPerSecond, Clients: cluster.MaxClients})

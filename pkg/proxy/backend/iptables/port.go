@@ -116,9 +116,6 @@ func (w *writer) portChains(p *port, hairpins []netip.Addr) (chains []namedChain
 	return chains
 }
 
-// rule returns a rule.
-func rule(t ipt.Target, matches ...ipt.Match) ipt.Rule { return ipt.Rule{Matches: matches, Target: t} }
-
 // poolChain describes the chain with the endpoints of one policy.
 type poolChain struct {
 	pool *plan.Pool

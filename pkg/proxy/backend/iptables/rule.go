@@ -40,6 +40,9 @@ func (b body) equal(o body) bool {
 	return b.count == o.count && slices.EqualFunc(b.rules(), o.rules(), ipt.Rule.Equal)
 }
 
+// rule returns a rule. A nil target only counts.
+func rule(t ipt.Target, matches ...ipt.Match) ipt.Rule { return ipt.Rule{Matches: matches, Target: t} }
+
 // source and destination match ranges of addresses. The range of all addresses needs no match.
 func source(p netip.Prefix) ipt.Match {
 	if p.Bits() == 0 {
