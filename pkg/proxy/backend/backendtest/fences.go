@@ -19,40 +19,18 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
+	"github.com/seed-11a05479/kube-proxy/test/clusters"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// fenced are two Services. The first has the annotation that is filled in.
-const fenced = `
-apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: default, annotations: {%s}}
-spec:
-  type: LoadBalancer
-  clusterIP: 10.96.0.10
-  ports: [{name: http, port: 80, nodePort: 30080}]
-  loadBalancerSourceRanges: [172.18.0.0/24]
-status: {loadBalancer: {ingress: [{ip: 192.0.2.10}]}}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: web-1, namespace: default, labels: {kubernetes.io/service-name: web}}
-addressType: IPv4
-ports: [{name: http, port: 8080}]
-endpoints: [{addresses: [10.244.1.2], nodeName: node1}, {addresses: [10.244.2.2], nodeName: node2}]
----
-apiVersion: v1
-kind: Service
-metadata: {name: other, namespace: default}
-spec: {clusterIP: 10.96.0.11, ports: [{name: http, port: 80}]}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: other-1, namespace: default, labels: {kubernetes.io/service-name: other}}
-addressType: IPv4
-ports: [{name: http, port: 8080}]
-endpoints: [{addresses: [10.244.2.2], nodeName: node2}]
-`
+// fenced are two Services. The first has an annotation.
+func fenced(annotation string) string {
+	return clusters.Service("default/web", "type: LoadBalancer, clusterIP: 10.96.0.10, ports: [{name: http, port: 80, nodePort: 30080}], loadBalancerSourceRanges: [172.18.0.0/24]", annotation) +
+		clusters.LoadBalancer("192.0.2.10") +
+		clusters.Slice("default/web", "web-1", "{name: http, port: 8080}", "{addresses: [10.244.1.2], nodeName: node1}", "{addresses: [10.244.2.2], nodeName: node2}") +
+		clusters.Service("default/other", "clusterIP: 10.96.0.11, ports: [{name: http, port: 80}]") +
+		clusters.Slice("default/other", "other-1", "{name: http, port: 8080}", "{addresses: [10.244.2.2], nodeName: node2}")
+}
 
 // fences is a test of bounds in one family.
 type fences struct {
@@ -151,7 +129,7 @@ func (f *fences) set(bounds string) {
 	if bounds != "" {
 		annotation = fmt.Sprintf("%s: %q", cluster.AnnotationConnectionLimits, bounds)
 	}
-	snapshot, err := cases.Snapshot(fmt.Sprintf(fenced, annotation), f.family)
+	snapshot, err := cases.Snapshot(fenced(annotation), f.family)
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -28,11 +28,17 @@ func TestTamperingBeforeLargeRepair(t *testing.T) {
 		check(t, b, 1)
 		tamper(t, door, "*filter\n-F INPUT\n-F FORWARD\n-F KUBE-FORWARD\nCOMMIT\n")
 		sync(t, b, p)
-		check(t, b, 1)
-		sync(t, b, p)
-		holds(t, b, p)
-		check(t, b, 0)
+		repairs(t, b, p)
 	})
+}
+
+// repairs checks that one external change is found and repaired.
+func repairs(t *testing.T, b *Backend, p *plan.Plan) {
+	t.Helper()
+	check(t, b, 1)
+	sync(t, b, p)
+	holds(t, b, p)
+	check(t, b, 0)
 }
 
 // repaired checks and syncs until nothing is found, and then that the tables hold the plan.
@@ -144,10 +150,7 @@ func TestOtherBytes(t *testing.T) {
 		check(t, b, 0)
 		for _, rules := range []string{"", "-A " + name + " " + strings.Join(before, "\n-A "+name+" ") + "\n"} {
 			tamper(t, fakeOf(door), "*nat\n-F "+name+"\n"+rules+"COMMIT\n")
-			check(t, b, 1)
-			sync(t, b, c.Plan())
-			holds(t, b, c.Plan())
-			check(t, b, 0)
+			repairs(t, b, c.Plan())
 		}
 	}
 }
@@ -205,9 +208,7 @@ func TestTamperingDuringRepair(t *testing.T) {
 					t.Fatal("the repair writes nothing")
 				}
 			}
-			check(t, b, 1)
-			sync(t, b, p)
-			holds(t, b, p)
+			repairs(t, b, p)
 		}
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
+	"github.com/seed-11a05479/kube-proxy/test/clusters"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -47,35 +48,18 @@ func newSticky(t *testing.T, family cluster.Family) *sticky {
 
 // plan returns the plan for the Service, and for similar ones with other timeouts.
 func (s *sticky) plan(others ...int) *plan.Plan {
-	affinity := func(seconds int) string {
-		if seconds == 0 {
-			return "None"
-		}
-		return fmt.Sprintf("ClientIP\n  sessionAffinityConfig: {clientIP: {timeoutSeconds: %d}}", seconds)
-	}
-	var yaml strings.Builder
+	yaml := ""
 	for i, seconds := range append([]int{s.seconds}, others...) {
-		fmt.Fprintf(&yaml, `---
-apiVersion: v1
-kind: Service
-metadata: {name: web-%d, namespace: default}
-spec:
-  clusterIP: 10.96.0.%d
-  ports: [{name: http, port: 80, nodePort: %d}]
-  type: LoadBalancer
-  loadBalancerSourceRanges: [%s]
-  sessionAffinity: %s
-status: {loadBalancer: {ingress: [{ip: 192.0.2.%d}]}}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: web-%d, namespace: default, labels: {kubernetes.io/service-name: web-%d}}
-addressType: IPv4
-ports: [{name: http, port: 8080}]
-endpoints: [%s]
-`, i, 10+i, 30080+i, strings.Join(s.ranges, ", "), affinity(seconds), 10+i, i, i, strings.Join(s.endpoints, ", "))
+		affinity := "None"
+		if seconds > 0 {
+			affinity = fmt.Sprintf("ClientIP, sessionAffinityConfig: {clientIP: {timeoutSeconds: %d}}", seconds)
+		}
+		name := fmt.Sprint("default/web-", i)
+		yaml += clusters.Service(name, fmt.Sprintf("clusterIP: 10.96.0.%d, ports: [{name: http, port: 80, nodePort: %d}], type: LoadBalancer, loadBalancerSourceRanges: [%s], sessionAffinity: %s",
+			10+i, 30080+i, strings.Join(s.ranges, ", "), affinity)) + clusters.LoadBalancer(fmt.Sprint("192.0.2.", 10+i)) +
+			clusters.Slice(name, fmt.Sprint("web-", i), "{name: http, port: 8080}", s.endpoints...)
 	}
-	snap, err := cases.Snapshot(strings.TrimPrefix(yaml.String(), "---\n"), s.family)
+	snap, err := cases.Snapshot(yaml, s.family)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package nftables
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
+	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
 // fastPlan is a plan for a Service with a load balancer IP and a node port that asks for the fast path or not.
@@ -30,23 +32,11 @@ type fastService struct {
 
 func (s fastService) snapshot(t *testing.T, family cluster.Family, devices ...cluster.Device) *cluster.Snapshot {
 	t.Helper()
-	read, err := cases.Snapshot(fmt.Sprintf(`apiVersion: v1
-kind: Service
-metadata: {name: web, namespace: default, annotations: {kube-proxy/fast-path: "%t"}}
-spec:
-  clusterIP: 10.96.0.10
-  ports: [{name: http, port: 80, nodePort: 30080}, {name: dns, port: 53, protocol: UDP, nodePort: 30053}, {name: s, port: 99, protocol: SCTP}]
-  type: LoadBalancer
-  loadBalancerSourceRanges: [%s]
-status: {loadBalancer: {ingress: [{ip: 192.0.2.10}]}}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: web-1, namespace: default, labels: {kubernetes.io/service-name: web}}
-addressType: IPv4
-ports: [{name: http, port: 8080}, {name: dns, port: 5353, protocol: UDP}, {name: s, port: 8080, protocol: SCTP}]
-endpoints: [{addresses: [%s], nodeName: node1, conditions: {ready: true}}]
-`, s.fast, s.ranges, s.endpoint), family)
+	ports := "{name: http, port: 80, nodePort: 30080}, {name: dns, port: 53, protocol: UDP, nodePort: 30053}, {name: s, port: 99, protocol: SCTP}"
+	read, err := cases.Snapshot(clusters.Service("default/web", fmt.Sprintf("clusterIP: 10.96.0.10, ports: [%s], type: LoadBalancer, loadBalancerSourceRanges: [%s]", ports, s.ranges),
+		fmt.Sprintf("%s: %q", cluster.AnnotationFastPath, strconv.FormatBool(s.fast)))+clusters.LoadBalancer("192.0.2.10")+
+		clusters.Slice("default/web", "web-1", "{name: http, port: 8080}, {name: dns, port: 5353, protocol: UDP}, {name: s, port: 8080, protocol: SCTP}",
+			"{addresses: ["+s.endpoint+"], nodeName: node1, conditions: {ready: true}}"), family)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package nftables
 
 import (
-	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -11,29 +10,16 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
+	"github.com/seed-11a05479/kube-proxy/test/clusters"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
 // restricted is the plan for a load balancer IP, UDP port 53, with source ranges.
 func restricted(t *testing.T, family cluster.Family, ranges ...string) *plan.Plan {
 	t.Helper()
-	snap, err := cases.Snapshot(fmt.Sprintf(`apiVersion: v1
-kind: Service
-metadata: {name: log, namespace: default}
-spec:
-  clusterIP: 10.96.0.10
-  ports: [{name: syslog, port: 514, protocol: UDP}]
-  type: LoadBalancer
-  loadBalancerSourceRanges: [%s]
-status: {loadBalancer: {ingress: [{ip: 192.0.2.10}]}}
----
-apiVersion: discovery.k8s.io/v1
-kind: EndpointSlice
-metadata: {name: log-1, namespace: default, labels: {kubernetes.io/service-name: log}}
-addressType: IPv4
-ports: [{name: syslog, port: 5140, protocol: UDP}]
-endpoints: [{addresses: [10.244.1.2], nodeName: node1}]
-`, strings.Join(ranges, ", ")), family)
+	spec := "clusterIP: 10.96.0.10, ports: [{name: syslog, port: 514, protocol: UDP}], type: LoadBalancer, loadBalancerSourceRanges: [" + strings.Join(ranges, ", ") + "]"
+	snap, err := cases.Snapshot(clusters.Service("default/log", spec)+clusters.LoadBalancer("192.0.2.10")+
+		clusters.Slice("default/log", "log-1", "{name: syslog, port: 5140, protocol: UDP}", "{addresses: [10.244.1.2], nodeName: node1}"), family)
 	if err != nil {
 		t.Fatal(err)
 	}
