@@ -1,12 +1,12 @@
 package nftables
 
 import (
+	"cmp"
 	"crypto/sha256"
 	_ "embed" // for skeleton.nft
 	"encoding/hex"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 	"text/template"
@@ -111,10 +111,7 @@ func (w *writer) skeleton() *skeleton {
 //go:embed skeleton.nft
 var skeletonText string
 
-var (
-	skeletonTemplate = template.Must(template.New("skeleton.nft").Option("missingkey=error").Parse(skeletonText))
-	setNames         = regexp.MustCompile(`@[a-z-]+`)
-)
+var skeletonTemplate = template.Must(template.New("skeleton.nft").Option("missingkey=error").Parse(skeletonText))
 
 // fixed renders the chains that do not depend on Services.
 func (w *writer) fixed() (chains []chain) {
@@ -134,6 +131,12 @@ func (w *writer) fixed() (chains []chain) {
 	}); err != nil {
 		panic(err) // the template is not of this program
 	}
+	others := map[string]string{} // names of sets
+	for _, set := range w.sets {
+		if name, other := strings.CutSuffix(set.name, uncounted); other {
+			others["@"+name] = "@" + set.name
+		}
+	}
 	for line := range strings.Lines(text.String()) {
 		line, _, _ = strings.Cut(line, "#")
 		words := strings.Fields(line)
@@ -145,8 +148,10 @@ func (w *writer) fixed() (chains []chain) {
 			c := &chains[len(chains)-1]
 			c.kind, c.hook, c.priority = knftables.BaseChainType(words[1]), knftables.BaseChainHook(words[3]), knftables.BaseChainPriority(words[5])
 		default:
-			rule := setNames.ReplaceAllStringFunc(strings.TrimSpace(line), func(at string) string { return "@" + w.ref(at[1:]) })
-			chains[len(chains)-1].rules = append(chains[len(chains)-1].rules, rule)
+			for i, word := range words {
+				words[i] = cmp.Or(others[word], word)
+			}
+			chains[len(chains)-1].rules = append(chains[len(chains)-1].rules, strings.Join(words, " "))
 		}
 	}
 	return chains
