@@ -236,16 +236,23 @@ func PatchSize(t *testing.T, open func() *Tables, costs ...Cost) {
 	}
 }
 
+// Walk is a plan after some random changes.
+type Walk struct {
+	Seed  uint64
+	Steps uint8
+}
+
+func (w Walk) plan() (p *plan.Plan) {
+	random := clusters.NewRandom(w.Seed, 12)
+	for range 1 + w.Steps%40 {
+		p = random.Step()
+	}
+	return p
+}
+
 // BetweenPlans programs two plans, which need not be successive, for the fuzzer.
-func BetweenPlans(t *testing.T, tables *Tables, first, second uint64, steps, more uint8) {
-	from, to := clusters.NewRandom(first, 12), clusters.NewRandom(second, 12)
-	before, after := from.Step(), to.Step()
-	for range int(steps) % 40 {
-		before = from.Step()
-	}
-	for range int(more) % 40 {
-		after = to.Step()
-	}
+func BetweenPlans(t *testing.T, tables *Tables, from, to Walk) {
+	before, after := from.plan(), to.plan()
 	b := tables.Open()
 	Sync(t, b, before)
 	Sync(t, b, after)

@@ -24,7 +24,7 @@ func FuzzDiff(f *testing.F) {
 		if legacy {
 			variant = ipt.Legacy
 		}
-		backendtest.BetweenPlans(t, law(variant), first, second, steps, more)
+		backendtest.BetweenPlans(t, law(variant), backendtest.Walk{Seed: first, Steps: steps}, backendtest.Walk{Seed: second, Steps: more})
 	})
 }
 

@@ -1,15 +1,14 @@
 package nftables
 
 import (
-	"cmp"
 	"crypto/sha256"
 	_ "embed" // for skeleton.nft
 	"encoding/hex"
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
-	"text/template"
 	"time"
 
 	"sigs.k8s.io/knftables"
@@ -111,50 +110,68 @@ func (w *writer) skeleton() *skeleton {
 //go:embed skeleton.nft
 var skeletonText string
 
-var skeletonTemplate = template.Must(template.New("skeleton.nft").Option("missingkey=error").Parse(skeletonText))
-
 // fixed renders the chains that do not depend on Services.
 func (w *writer) fixed() (chains []chain) {
-	mark, cidrs, protocolNames := fmt.Sprintf("0x%x", w.mark), []string(nil), []string(nil)
+	values := map[string][]string{
+		"$ip": {w.ip}, "$localhost": {w.localhost}, "$frontend": {w.ip + " daddr . meta l4proto . th dport"}, "$clusterIP": {w.ip + " daddr @" + setClusterIPs},
+		"$onNode": {w.ip + " daddr @" + setNodeAddrs + " meta l4proto . th dport"}, "$serviceCIDR": nil,
+		"$mark": {fmt.Sprintf("0x%x", w.mark)}, "$setMark": {nft.Rule{nft.SetMark(w.mark)}.Text(w.nftFamily)}, "$fastAfter": {strconv.Itoa(plan.FastPathAfter)},
+		"$ipv4": when(w.family == cluster.IPv4), "$fast": when(w.fast), "$resetTCP": when(w.node.ResetTCP),
+	}
 	for _, cidr := range w.node.ServiceCIDRs {
 		if cluster.FamilyOf(cidr.Addr()) == w.family {
-			cidrs = append(cidrs, cidr.Masked().String())
+			values["$serviceCIDR"] = append(values["$serviceCIDR"], cidr.Masked().String())
 		}
 	}
-	for _, protocol := range protocols {
-		protocolNames = append(protocolNames, strings.ToLower(protocol.String()))
-	}
-	var text strings.Builder
-	if err := skeletonTemplate.Execute(&text, map[string]any{
-		"ip": w.ip, "ipv4": w.family == cluster.IPv4, "localhost": w.localhost, "serviceCIDRs": cidrs, "protocols": protocolNames, "resetTCP": w.node.ResetTCP,
-		"mark": mark, "setMark": nft.Rule{nft.SetMark(w.mark)}.Text(w.nftFamily), "fast": w.fast, "fastAfter": plan.FastPathAfter,
-	}); err != nil {
-		panic(err) // the template is not of this program
-	}
-	others := map[string]string{} // names of sets
 	for _, set := range w.sets {
 		if name, other := strings.CutSuffix(set.name, uncounted); other {
-			others["@"+name] = "@" + set.name
+			values["@"+name] = []string{"@" + set.name}
 		}
 	}
-	for line := range strings.Lines(text.String()) {
+	for line := range strings.Lines(skeletonText) {
 		line, _, _ = strings.Cut(line, "#")
-		words := strings.Fields(line)
-		switch {
-		case len(words) == 0 || words[0] == "}":
-		case words[0] == "chain":
-			chains = append(chains, chain{name: words[1]})
-		case words[0] == "type": // type nat hook output priority -100
-			c := &chains[len(chains)-1]
-			c.kind, c.hook, c.priority = knftables.BaseChainType(words[1]), knftables.BaseChainHook(words[3]), knftables.BaseChainPriority(words[5])
-		default:
-			for i, word := range words {
-				words[i] = cmp.Or(others[word], word)
+		for _, words := range expanded(strings.Fields(line), values) {
+			switch {
+			case len(words) == 0 || words[0] == "}":
+			case words[0] == "chain":
+				chains = append(chains, chain{name: words[1]})
+			case words[0] == "type": // type nat hook output priority -100
+				c := &chains[len(chains)-1]
+				c.kind, c.hook, c.priority = knftables.BaseChainType(words[1]), knftables.BaseChainHook(words[3]), knftables.BaseChainPriority(words[5])
+			default:
+				c := &chains[len(chains)-1]
+				c.rules = append(c.rules, strings.Join(words, " "))
 			}
-			chains[len(chains)-1].rules = append(chains[len(chains)-1].rules, strings.Join(words, " "))
 		}
 	}
 	return chains
+}
+
+// when returns the values of a word that leaves out its line, or is nothing itself.
+func when(is bool) []string {
+	if is {
+		return []string{""}
+	}
+	return nil
+}
+
+// expanded returns a line for each value of its words.
+func expanded(words []string, values map[string][]string) [][]string {
+	lines := [][]string{nil}
+	for _, word := range words {
+		of, variable := values[word]
+		if !variable {
+			of = []string{word}
+		}
+		var longer [][]string
+		for _, line := range lines {
+			for _, value := range of {
+				longer = append(longer, append(slices.Clip(line), strings.Fields(value)...))
+			}
+		}
+		lines = longer
+	}
+	return lines
 }
 
 // chain returns one of the fixed chains.
