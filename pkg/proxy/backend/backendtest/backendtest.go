@@ -16,6 +16,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
+	"github.com/seed-11a05479/kube-proxy/test/laws"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -58,7 +59,7 @@ func (s *Site) Sync(t *testing.T, p *plan.Plan) []backend.Result {
 	t.Helper()
 	var results []backend.Result
 	_ = s.Lab.Node1.Do(func() error { results = s.Backend.Sync(context.Background(), p); return nil })
-	if err := Err(results); err != nil {
+	if err := laws.Err(results); err != nil {
 		t.Fatal(err)
 	}
 	return results
@@ -89,37 +90,12 @@ func NewBench(t *testing.T, open Open) *Bench {
 	return b
 }
 
-// Cases returns the cases of a folder: those of a name in each of their families, or all if that is "".
-func Cases(t testing.TB, dir, name string) []*cases.Case {
-	t.Helper()
-	all, err := cases.Load(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all = slices.DeleteFunc(all, func(c *cases.Case) bool { return name != "" && !strings.HasPrefix(c.Name, name+"/") })
-	if len(all) == 0 {
-		t.Fatalf("%s has no case %s", dir, name)
-	}
-	return all
-}
-
-// CaseOf returns the case of a name in one family.
-func CaseOf(t testing.TB, dir, name string, family cluster.Family) *cases.Case {
-	t.Helper()
-	all := Cases(t, dir, name)
-	at := slices.IndexFunc(all, func(c *cases.Case) bool { return c.Name == name+"/"+family.String() })
-	if at < 0 {
-		t.Fatalf("%s has no case %s in %s", dir, name, family)
-	}
-	return all[at]
-}
-
 // Run runs all cases of a folder with one backend, without restarting it. name is the backend's in cases that expect a
 // different result for it.
 func Run(t *testing.T, dir, name string, open Open) {
 	b := NewBench(t, open)
 	b.BackendName = name
-	for _, c := range Cases(t, dir, "") {
+	for _, c := range cases.Named(t, dir, "") {
 		if !c.For(name) {
 			continue
 		}

@@ -21,7 +21,7 @@ const earlyLimit = 2 * time.Minute
 // client sends its SYN again. No rule translates that SYN, because conntrack has already seen the first one. It must
 // not be refused: once the entry is deleted, which is the conntrack reconciler's work, the next one must be answered.
 func EarlyClient(t *testing.T, dir string, open Open) {
-	for _, c := range Cases(t, dir, "cluster-ip") {
+	for _, c := range cases.Named(t, dir, "cluster-ip") {
 		t.Run(c.Name, func(t *testing.T) {
 			at := slices.IndexFunc(c.Packets, func(p cases.Packet) bool {
 				return p.From == "pod1a" && p.Protocol.String() == string(netns.TCP) && p.Verdict == plan.Balance

@@ -20,6 +20,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
+	"github.com/seed-11a05479/kube-proxy/test/laws"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -213,7 +214,7 @@ func (f *fences) restarted(open Open) {
 	}); err != nil {
 		f.Fatal(err)
 	}
-	if elements, rules := Written(f.Sync(f.T, f.plan)); elements+rules > 0 {
+	if elements, rules := laws.Written(f.Sync(f.T, f.plan)); elements+rules > 0 {
 		f.Errorf("a restarted backend wrote %d elements and %d rules", elements, rules)
 	}
 }

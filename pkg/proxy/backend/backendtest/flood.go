@@ -18,7 +18,7 @@ import (
 // other ports keep their endpoints.
 func AffinityFlood(t *testing.T, dir string, open Open, sources int) {
 	const flooded = 81
-	for _, c := range Cases(t, dir, "affinity") {
+	for _, c := range cases.Named(t, dir, "affinity") {
 		t.Run(c.Name, func(t *testing.T) {
 			b := NewBench(t, open)
 			b.Sync(t, c.Plan())

@@ -22,7 +22,7 @@ import (
 func RunHostile(t *testing.T, dir, name string, limits plan.Limits, open Open) {
 	b := NewBench(t, open)
 	b.BackendName = name
-	for _, victim := range Cases(t, dir, "") {
+	for _, victim := range cases.Named(t, dir, "") {
 		victim.Options.Limits = limits
 		alone := victim.Plan()
 		b.Sync(t, alone)

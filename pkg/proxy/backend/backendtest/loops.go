@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/test/cases"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -30,7 +31,7 @@ func Loops(t *testing.T, dir string, open Open) {
 	if err := b.Lab.Gateway.RouteVia(b.Lab.Node1.Host, routed...); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range Cases(t, dir, "endpoint-is-cluster-ip") {
+	for _, c := range cases.Named(t, dir, "endpoint-is-cluster-ip") {
 		family, echo := netns.IPv4, netip.MustParseAddrPort("10.96.0.12:53")
 		if c.Family == cluster.IPv6 {
 			family, echo = netns.IPv6, netip.MustParseAddrPort("[fd00:10:96::c]:53")

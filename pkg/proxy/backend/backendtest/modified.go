@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
+	"github.com/seed-11a05479/kube-proxy/test/cases"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -58,7 +59,7 @@ func Modified(t *testing.T, dir string, open Open) {
 			t.Fatalf("nft %s: %v: %s", command, err, out)
 		}
 	}
-	s.Sync(t, Cases(t, dir, "")[0].Plan())
+	s.Sync(t, cases.Named(t, dir, "")[0].Plan())
 	wantAsked("a sync")
 	if drifts := wantRest("a sync"); len(drifts) > 0 {
 		t.Fatalf("after a sync Check found %v", drifts)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/test/cases"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -19,7 +20,7 @@ func RemoveFamily(t *testing.T, dir string, mode backend.Remover, open Open) {
 		}
 		return is
 	}
-	s.Sync(t, Cases(t, dir, "")[0].Plan())
+	s.Sync(t, cases.Named(t, dir, "")[0].Plan())
 	for _, step := range []struct {
 		remove           cluster.Family
 		ipv4, ipv6, some bool

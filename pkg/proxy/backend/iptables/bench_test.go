@@ -12,10 +12,10 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cputime"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/keeper"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
+	"github.com/seed-11a05479/kube-proxy/test/laws"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -62,7 +62,7 @@ func BenchmarkIptables(b *testing.B) {
 		c := clusters.NewSized(services, 2)
 		c.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("172.0.0.0/8")}
 		sync := func(b *testing.B, backend *Backend) {
-			if err := backendtest.Err(backend.Sync(context.Background(), c.Plan())); err != nil {
+			if err := laws.Err(backend.Sync(context.Background(), c.Plan())); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -8,9 +8,9 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt/ipttest"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
+	"github.com/seed-11a05479/kube-proxy/test/laws"
 )
 
 // TestDescribe compares the tables with the plan that they were written from, and then after another program changed them.
@@ -25,7 +25,7 @@ func TestDescribe(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, backendtest.Lines(describe(have, desired))); diff != "" {
+		if diff := cmp.Diff(want, laws.Lines(describe(have, desired))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", when, diff)
 		}
 	}

@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 	"github.com/seed-11a05479/kube-proxy/test/hostile"
+	"github.com/seed-11a05479/kube-proxy/test/laws"
 )
 
 // FuzzDiff checks diff between any two plans.
@@ -24,7 +24,7 @@ func FuzzDiff(f *testing.F) {
 		if legacy {
 			variant = ipt.Legacy
 		}
-		backendtest.BetweenPlans(t, law(variant), backendtest.Walk{Seed: first, Steps: steps}, backendtest.Walk{Seed: second, Steps: more})
+		laws.BetweenPlans(t, law(variant), laws.Walk{Seed: first, Steps: steps}, laws.Walk{Seed: second, Steps: more})
 	})
 }
 

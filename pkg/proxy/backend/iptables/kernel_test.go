@@ -17,6 +17,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
+	"github.com/seed-11a05479/kube-proxy/test/laws"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -105,7 +106,7 @@ func TestKernelRemoveFamily(t *testing.T) {
 // TestKernelHairpinForwardDrop runs the hairpin cases on a node whose policy for forwarded packets is to drop them:
 // connections to Services are accepted because of the mark.
 func TestKernelHairpinForwardDrop(t *testing.T) {
-	all := backendtest.Cases(t, shared, "")
+	all := cases.Named(t, shared, "")
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b := backendtest.NewBench(t, opener(variant))
 		for _, program := range []string{"iptables-", "ip6tables-"} {
@@ -140,7 +141,7 @@ const (
 // case4 returns a case in IPv4.
 func case4(t *testing.T, dir, name string) *cases.Case {
 	t.Helper()
-	return backendtest.CaseOf(t, dir, name, cluster.IPv4)
+	return cases.Of(t, dir, name, cluster.IPv4)
 }
 
 // reopen replaces a bench's backend by a new one, as a restart does.
@@ -157,7 +158,7 @@ func reopen(t *testing.T, b *backendtest.Bench, variant ipt.Variant) {
 // TestKernelRestart checks for every case that a new process writes nothing if the rules are right; a short test, for every
 // fourth one.
 func TestKernelRestart(t *testing.T) {
-	all := append(backendtest.Cases(t, shared, ""), backendtest.Cases(t, own, "")...)
+	all := append(cases.Named(t, shared, ""), cases.Named(t, own, "")...)
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b := backendtest.NewBench(t, opener(variant))
 		for i, c := range all {
@@ -166,7 +167,7 @@ func TestKernelRestart(t *testing.T) {
 			}
 			b.Sync(t, c.Plan())
 			reopen(t, b, variant)
-			if _, n := backendtest.Written(b.Sync(t, c.Plan())); n != 0 {
+			if _, n := laws.Written(b.Sync(t, c.Plan())); n != 0 {
 				t.Errorf("%s: a restart wrote %d rules", c.Name, n)
 			}
 		}

@@ -12,10 +12,10 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt/ipttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
+	"github.com/seed-11a05479/kube-proxy/test/laws"
 )
 
 // settings are kernel settings in memory; nil is a kernel without any. None can be written if it has the key "refuse", which is the error.
@@ -100,7 +100,7 @@ func dump(r *ruleset) []string {
 // sync calls Sync, fails on an error, and returns how many rules were written.
 func sync(t testing.TB, b *Backend, p *plan.Plan) (rules int) {
 	t.Helper()
-	_, rules = backendtest.Sync(t, b, p)
+	_, rules = laws.Sync(t, b, p)
 	return rules
 }
 
@@ -112,15 +112,15 @@ func variants(t *testing.T, test func(t *testing.T, variant ipt.Variant)) {
 }
 
 // law returns fake tables for the laws of all backends.
-func law(variant ipt.Variant) *backendtest.Tables {
+func law(variant ipt.Variant) *laws.Tables {
 	tables, _ := lawAndFake(variant)
 	return tables
 }
 
 // lawAndFake returns them with the door of IPv4.
-func lawAndFake(variant ipt.Variant) (*backendtest.Tables, *ipttest.Fake) {
+func lawAndFake(variant ipt.Variant) (*laws.Tables, *ipttest.Fake) {
 	doors := []*ipttest.Fake{ipttest.New(ipt.IPv4, variant), ipttest.New(ipt.IPv6, variant)}
-	return &backendtest.Tables{
+	return &laws.Tables{
 		Open: func() backend.Backend {
 			return New(testOptions, settings(nil), ipttest.NewNotices(doors...), doors[0], doors[1])
 		},
@@ -146,38 +146,38 @@ func lawAndFake(variant ipt.Variant) (*backendtest.Tables, *ipttest.Fake) {
 	}, doors[0]
 }
 
-// laws runs a test of fake tables for both variants.
-func laws(t *testing.T, test func(t *testing.T, open func() *backendtest.Tables)) {
+// lawful runs a test of fake tables for both variants.
+func lawful(t *testing.T, test func(t *testing.T, open func() *laws.Tables)) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
-		test(t, func() *backendtest.Tables { return law(variant) })
+		test(t, func() *laws.Tables { return law(variant) })
 	})
 }
 
 func TestTablesFollowPlans(t *testing.T) {
-	laws(t, func(t *testing.T, open func() *backendtest.Tables) { backendtest.FollowPlans(t, open, 2, 5, 12, 140) })
+	lawful(t, func(t *testing.T, open func() *laws.Tables) { laws.FollowPlans(t, open, 2, 5, 12, 140) })
 }
 
 func TestWithoutCaches(t *testing.T) {
-	laws(t, func(t *testing.T, open func() *backendtest.Tables) { backendtest.WithoutCaches(t, open, 1, 12, 140) })
+	lawful(t, func(t *testing.T, open func() *laws.Tables) { laws.WithoutCaches(t, open, 1, 12, 140) })
 }
 
 func TestRestart(t *testing.T) {
-	laws(t, func(t *testing.T, open func() *backendtest.Tables) { backendtest.Restart(t, open(), 40) })
+	lawful(t, func(t *testing.T, open func() *laws.Tables) { laws.Restart(t, open(), 40) })
 }
 
 func TestFailedWrites(t *testing.T) {
-	laws(t, func(t *testing.T, open func() *backendtest.Tables) { backendtest.FailedWrites(t, open(), 20) })
+	lawful(t, func(t *testing.T, open func() *laws.Tables) { laws.FailedWrites(t, open(), 20) })
 }
 
 func TestGateRestart(t *testing.T) {
-	laws(t, func(t *testing.T, open func() *backendtest.Tables) {
-		backendtest.ExternalIPs(t, open(), "-d 198.", true)
+	lawful(t, func(t *testing.T, open func() *laws.Tables) {
+		laws.ExternalIPs(t, open(), "-d 198.", true)
 	})
 }
 
 func TestCacheChangesNothing(t *testing.T) {
 	for _, many := range []int{12, 200} {
-		backendtest.CacheChangesNothing(t, many, func(family cluster.Family, p *plan.Plan, last *rendering) *rendering {
+		laws.CacheChangesNothing(t, many, func(family cluster.Family, p *plan.Plan, last *rendering) *rendering {
 			return (&renderer{family: family, opts: testOptions}).render(p, last)
 		}, func(r *rendering) []string { return dump(&r.ruleset) })
 	}
@@ -185,10 +185,10 @@ func TestCacheChangesNothing(t *testing.T) {
 
 // TestPatchSize writes the chain, its masquerade rule, and a rule for each endpoint.
 func TestPatchSize(t *testing.T) {
-	backendtest.PatchSize(t, func() *backendtest.Tables { return law(ipt.NFT) },
-		backendtest.Cost{Change: "one more endpoint", Endpoints: 4, Rules: 1 + 1 + 4, Transactions: 1},
-		backendtest.Cost{Change: "one fewer", Endpoints: 3, Rules: 1 + 1 + 3, Transactions: 1},
-		backendtest.Cost{Change: "one replaced", Endpoints: -3, Rules: 1 + 1 + 3, Transactions: 1})
+	laws.PatchSize(t, func() *laws.Tables { return law(ipt.NFT) },
+		laws.Cost{Change: "one more endpoint", Endpoints: 4, Rules: 1 + 1 + 4, Transactions: 1},
+		laws.Cost{Change: "one fewer", Endpoints: 3, Rules: 1 + 1 + 3, Transactions: 1},
+		laws.Cost{Change: "one replaced", Endpoints: -3, Rules: 1 + 1 + 3, Transactions: 1})
 }
 
 // TestNewServicePatchSize adds a Service: its chain, and one leaf.

@@ -8,9 +8,9 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
+	"github.com/seed-11a05479/kube-proxy/test/laws"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -52,7 +52,7 @@ func TestKernelUserNamespace(t *testing.T) {
 		}
 		c := clusters.NewSized(300, 1)
 		c.Set(7, 255)
-		err = backendtest.Err(b.Sync(t.Context(), c.Plan()))
+		err = laws.Err(b.Sync(t.Context(), c.Plan()))
 		refused, ok := errors.AsType[*backend.RefusedError](err)
 		if !ok || !slices.ContainsFunc(refused.Ports, func(p plan.Port) bool { return p.Service == clusters.NameAt(7) }) || !strings.Contains(err.Error(), "wmem_max") {
 			t.Errorf("one Service has more than can be sent at once: %v", err)

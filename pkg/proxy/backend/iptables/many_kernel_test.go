@@ -14,6 +14,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
+	"github.com/seed-11a05479/kube-proxy/test/cases"
 )
 
 // TestKernelManyFrontends sends the packets of the case cluster-ip among more Services than one chain holds, in both families:
@@ -23,7 +24,7 @@ func TestKernelManyFrontends(t *testing.T) {
 		b := backendtest.NewBench(t, opener(variant))
 		b.BackendName = "iptables"
 		for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
-			c := backendtest.CaseOf(t, shared, "cluster-ip", family)
+			c := cases.Of(t, shared, "cluster-ip", family)
 			snapshot, err := c.With(func(u *cluster.Update) { manifests.Apply(u, others(family)) })
 			if err != nil {
 				t.Fatal(err)

@@ -10,10 +10,10 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt/ipttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
+	"github.com/seed-11a05479/kube-proxy/test/laws"
 )
 
 // oneFake returns a backend on one fake.
@@ -59,7 +59,7 @@ func TestCheckFindsTampering(t *testing.T) {
 		ways[name] = func(_ *testing.T, door *ipttest.Fake) error { return door.WriteExternally(input) }
 	}
 	variants(t, func(t *testing.T, variant ipt.Variant) {
-		backendtest.FindsTampering(t, func() (*backendtest.Tables, *ipttest.Fake) { return lawAndFake(variant) }, false, ways)
+		laws.FindsTampering(t, func() (*laws.Tables, *ipttest.Fake) { return lawAndFake(variant) }, false, ways)
 	})
 }
 
@@ -247,7 +247,7 @@ func TestOtherErrors(t *testing.T) {
 	b, door := oneFake(t, ipt.Legacy)
 	door.Refuse(func(string) error { return ipt.ErrLocked })
 	results := b.Sync(context.Background(), clusters.NewSized(3, 1).Plan())
-	err := backendtest.Err(results)
+	err := laws.Err(results)
 	if _, refused := errors.AsType[*backend.RefusedError](err); refused || !errors.Is(err, ipt.ErrLocked) {
 		t.Errorf("got error %v", err)
 	}
@@ -263,7 +263,7 @@ func TestLocalhostNodePorts(t *testing.T) {
 	tamper(t, door, "*filter\n:KUBE-FIREWALL - [0:0]\n-A KUBE-FIREWALL -m mark --mark 0x8000/0x8000 -j DROP\n-I INPUT -j KUBE-FIREWALL\nCOMMIT\n")
 	kernel := settings{localnetRouted: "0", "refuse": "read-only"}
 	b := newBackend(t, kernel, door)
-	if err := backendtest.Err(b.Sync(context.Background(), p)); err == nil || !strings.Contains(err.Error(), "localhostNodePorts") {
+	if err := laws.Err(b.Sync(context.Background(), p)); err == nil || !strings.Contains(err.Error(), "localhostNodePorts") {
 		t.Errorf("the setting cannot be written, and got error %v", err)
 	}
 	const rule = `-A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment --comment "block incoming localnet connections" -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP`

@@ -15,6 +15,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
+	"github.com/seed-11a05479/kube-proxy/test/laws"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -69,7 +70,7 @@ func (s *sticky) plan(others ...int) *plan.Plan {
 func (s *sticky) sync(others ...int) {
 	s.t.Helper()
 	p := s.plan(others...)
-	if err := s.lab.Node1.Do(func() error { return backendtest.Err(s.backend.Sync(s.t.Context(), p)) }); err != nil {
+	if err := s.lab.Node1.Do(func() error { return laws.Err(s.backend.Sync(s.t.Context(), p)) }); err != nil {
 		s.t.Fatal(err)
 	}
 	holds(s.t, s.backend, p)

@@ -7,9 +7,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
+	"github.com/seed-11a05479/kube-proxy/test/laws"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -35,7 +35,7 @@ func TestKernelCompare(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				return backendtest.Lines(found)
+				return laws.Lines(found)
 			}
 			if found := compare(); found != nil {
 				t.Errorf("with the plan's table: %q", found)

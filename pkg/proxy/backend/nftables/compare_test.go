@@ -10,9 +10,9 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
+	"github.com/seed-11a05479/kube-proxy/test/laws"
 )
 
 // compared compares a fake table with the plan of a cluster, and returns a line for each difference.
@@ -22,7 +22,7 @@ func compared(t *testing.T, table nft.Table, c *clusters.Sized) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return backendtest.Lines(found)
+	return laws.Lines(found)
 }
 
 // TestCompare compares a table with the plan that it was written from, then with another plan, and then after another program

@@ -14,9 +14,9 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
+	"github.com/seed-11a05479/kube-proxy/test/laws"
 )
 
 // oneFake returns a backend on one fake table.
@@ -152,7 +152,7 @@ func TestCheckFindsTampering(t *testing.T) {
 			return err
 		}
 	}
-	backendtest.FindsTampering(t, lawAndFake, true, ways)
+	laws.FindsTampering(t, lawAndFake, true, ways)
 }
 
 // TestTamperingDuringSync has another program change a chain after it was written, before its fingerprint is taken: it is

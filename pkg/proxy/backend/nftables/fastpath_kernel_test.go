@@ -16,9 +16,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/test/laws"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -110,7 +110,7 @@ func (l *fastLab) set(endpoint int, ranges string) *plan.Plan {
 
 func (l *fastLab) sync(p *plan.Plan) {
 	l.Helper()
-	if err := l.Node1.Do(func() error { return backendtest.Err(l.backend.Sync(l.Context(), p)) }); err != nil {
+	if err := l.Node1.Do(func() error { return laws.Err(l.backend.Sync(l.Context(), p)) }); err != nil {
 		l.Fatal(err)
 	}
 }

@@ -10,8 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/test/cases"
+	"github.com/seed-11a05479/kube-proxy/test/laws"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -53,7 +54,7 @@ func list(t *testing.T, host *netns.Host) []string {
 // case once instead of twice.
 func TestKernelHops(t *testing.T) {
 	t.Parallel()
-	all := backendtest.Cases(t, "../../../../test/cases", "")
+	all := cases.Named(t, "../../../../test/cases", "")
 	lab := netns.Start(t, netns.Options{})
 	rnd := rand.New(rand.NewPCG(1, 2))
 	b, fresh := openIn(t, lab.Node1.Host), openIn(t, lab.Node2.Host) // few: each is notified of what all others write
@@ -69,9 +70,9 @@ func TestKernelHops(t *testing.T) {
 			}
 			p := c.Plan()
 			err := errors.Join(
-				lab.Node1.Do(func() error { return backendtest.Err(b.Sync(context.Background(), p)) }),
+				lab.Node1.Do(func() error { return laws.Err(b.Sync(context.Background(), p)) }),
 				lab.Node2.Do(func() error {
-					return errors.Join(fresh.Cleanup(context.Background()), backendtest.Err(fresh.Sync(context.Background(), p)))
+					return errors.Join(fresh.Cleanup(context.Background()), laws.Err(fresh.Sync(context.Background(), p)))
 				}))
 			if err != nil {
 				t.Fatalf("hop %d, to %s: %v", hops, c.Name, err)

@@ -13,11 +13,11 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/keeper"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
+	"github.com/seed-11a05479/kube-proxy/test/laws"
 )
 
 var testOptions = Options{Mark: 0x4000}
@@ -139,19 +139,19 @@ func dump(d *desired) []string {
 // mustSync calls Sync and fails on an error.
 func mustSync(t testing.TB, b *Backend, p *plan.Plan) (elements, rules int) {
 	t.Helper()
-	return backendtest.Sync(t, b, p)
+	return laws.Sync(t, b, p)
 }
 
 // law returns fake tables for the laws of all backends.
-func law() *backendtest.Tables {
+func law() *laws.Tables {
 	tables, _ := lawAndFake()
 	return tables
 }
 
 // lawAndFake returns them with the table of IPv4.
-func lawAndFake() (*backendtest.Tables, *nfttest.Fake) {
+func lawAndFake() (*laws.Tables, *nfttest.Fake) {
 	_, fakes := fakes()
-	return &backendtest.Tables{
+	return &laws.Tables{
 		Open: func() backend.Backend { return newBackend(testOptions, fakes[0], fakes[1]) },
 		Holds: func(t *testing.T, b backend.Backend, p *plan.Plan) {
 			holds(t, b.(*Backend), p)
@@ -177,18 +177,18 @@ func lawAndFake() (*backendtest.Tables, *nfttest.Fake) {
 	}, fakes[0]
 }
 
-func TestTablesFollowPlans(t *testing.T) { backendtest.FollowPlans(t, law, 40, 12) }
+func TestTablesFollowPlans(t *testing.T) { laws.FollowPlans(t, law, 40, 12) }
 
-func TestWithoutCaches(t *testing.T) { backendtest.WithoutCaches(t, law, 15, 12) }
+func TestWithoutCaches(t *testing.T) { laws.WithoutCaches(t, law, 15, 12) }
 
-func TestRestart(t *testing.T) { backendtest.Restart(t, law(), 12) }
+func TestRestart(t *testing.T) { laws.Restart(t, law(), 12) }
 
-func TestFailedWrites(t *testing.T) { backendtest.FailedWrites(t, law(), 12) }
+func TestFailedWrites(t *testing.T) { laws.FailedWrites(t, law(), 12) }
 
-func TestGateRestart(t *testing.T) { backendtest.ExternalIPs(t, law(), "198.0.0.", false) }
+func TestGateRestart(t *testing.T) { laws.ExternalIPs(t, law(), "198.0.0.", false) }
 
 func TestCacheChangesNothing(t *testing.T) {
-	backendtest.CacheChangesNothing(t, 12, func(family cluster.Family, p *plan.Plan, last *desired) *desired {
+	laws.CacheChangesNothing(t, 12, func(family cluster.Family, p *plan.Plan, last *desired) *desired {
 		if last == nil {
 			last = nothing(newSchema(family, 0, false))
 		}
@@ -198,10 +198,10 @@ func TestCacheChangesNothing(t *testing.T) {
 
 // TestPatchSize also writes a chain for four slots, when the first pool has four.
 func TestPatchSize(t *testing.T) {
-	backendtest.PatchSize(t, law,
-		backendtest.Cost{Change: "one more endpoint", Endpoints: 4, Elements: 1 + 2, Rules: 4, Transactions: 5},
-		backendtest.Cost{Change: "one fewer", Endpoints: 3, Elements: 2 + 1, Transactions: 4},
-		backendtest.Cost{Change: "one replaced", Endpoints: -3, Elements: 2, Transactions: 1})
+	laws.PatchSize(t, law,
+		laws.Cost{Change: "one more endpoint", Endpoints: 4, Elements: 1 + 2, Rules: 4, Transactions: 5},
+		laws.Cost{Change: "one fewer", Endpoints: 3, Elements: 2 + 1, Transactions: 4},
+		laws.Cost{Change: "one replaced", Endpoints: -3, Elements: 2, Transactions: 1})
 }
 
 // TestRestartLongName restarts with a Service whose name and port exceed the length of a comment.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/test/cases"
 )
 
 // TestKernelLoopback sends packets to the loopback addresses of a node from a neighbour and from a pod, while the kernel accepts
@@ -12,7 +13,7 @@ import (
 // after the rules were flushed and repaired. What other programs translate still arrives.
 func TestKernelLoopback(t *testing.T) {
 	t.Parallel()
-	p := backendtest.CaseOf(t, "../../../../test/cases", "node-port", cluster.IPv4).Plan()
+	p := cases.Of(t, "../../../../test/cases", "node-port", cluster.IPv4).Plan()
 	b := backendtest.NewBench(t, open)
 	intruders := backendtest.NewIntruders(t, b.Lab, 30080)
 	if passed := intruders.Passed(t, 12); len(passed) != 12 {

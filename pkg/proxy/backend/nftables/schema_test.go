@@ -6,15 +6,15 @@ import (
 	"testing"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+	"github.com/seed-11a05479/kube-proxy/test/cases"
 )
 
 // plansWithEachSet returns, for each set of a schema, the plan of a case for which it has an element.
 func plansWithEachSet(t *testing.T, s *schema) map[*set]*plan.Plan {
 	t.Helper()
 	found := map[*set]*plan.Plan{}
-	for _, c := range backendtest.Cases(t, "../../../../test/cases", "") {
+	for _, c := range cases.Named(t, "../../../../test/cases", "") {
 		p := c.Plan()
 		want := render(p, testOptions, nothing(s))
 		for set := range s.elements(&want.content) {

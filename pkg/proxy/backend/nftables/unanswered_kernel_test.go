@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
+	"github.com/seed-11a05479/kube-proxy/test/laws"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -40,7 +40,7 @@ func TestKernelUnansweredClient(t *testing.T) {
 			b := openIn(t, lab.Node1.Host)
 			set := func(ranges ...string) {
 				t.Helper()
-				if err := lab.Node1.Do(func() error { return backendtest.Err(b.Sync(t.Context(), restricted(t, family, ranges...))) }); err != nil {
+				if err := lab.Node1.Do(func() error { return laws.Err(b.Sync(t.Context(), restricted(t, family, ranges...))) }); err != nil {
 					t.Fatal(err)
 				}
 			}

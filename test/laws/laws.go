@@ -1,4 +1,5 @@
-package backendtest
+// Package laws tests what holds in each mode: how tables in a fake kernel follow plans.
+package laws
 
 import (
 	"context"
@@ -16,7 +17,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
-// Tables are fake tables of a backend in both families, in which the laws of this file are tested: they hold in each mode.
+// Tables are fake tables of a backend in both families.
 type Tables struct {
 	// Open returns a backend on the tables, as a new process does.
 	Open func() backend.Backend
