@@ -70,8 +70,8 @@ func table() []row {
 				"through these addresses. Without it, all are removed at once.",
 		},
 		{name: FlowtableFastPath, specs: alpha(), end: mayChange,
-			effect: "In nftables mode, forwards packets of long connections to Services with the annotation kube-proxy/fast-path: \"true\" by a " +
-				"flowtable of the kernel (Linux 6.1 and later): docs/connections.md.",
+			effect: "In nftables mode, forwards packets of long connections to Services with the annotation kube-proxy/fast-path: \"true\", or with " +
+				"nftables.fastPath: All of all Services, by a flowtable of the kernel (Linux 6.1 and later): docs/connections.md.",
 		},
 		{name: KeepTerminatingUDPFlows, specs: alpha(), end: mayChange,
 			effect: "UDP flows of a Service with the annotation service.kubernetes.io/udp-connection-handling: PreserveDuringTermination stay " +

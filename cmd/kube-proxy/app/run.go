@@ -207,7 +207,7 @@ func (p *process) checkFastPath(ctx context.Context) {
 		return
 	}
 	err := p.mode.FastPath(ctx, p.families.All...)
-	if p.Planning.FastPath = err == nil; err != nil {
+	if p.Planning.FastPath.On = err == nil; err != nil {
 		klog.FromContext(ctx).Info("No connection takes the fast path, because this node cannot have one; Services are served without it", "reason", err.Error())
 	}
 }

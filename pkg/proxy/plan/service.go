@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
@@ -170,7 +172,7 @@ func (d *decision) port(port *cluster.ServicePort, family cluster.Family) {
 			Kind:     a.kind,
 			Service:  d.service.Name, Name: name,
 			Affinity: affinity, Fence: d.fence,
-			FastPath: d.opts.FastPath && d.service.FastPath && port.Protocol != cluster.SCTP,
+			FastPath: d.opts.FastPath.On && ptr.Deref(d.service.FastPath, d.opts.FastPath.All) && port.Protocol != cluster.SCTP,
 		}
 		if a.kind == ClusterIP {
 			d.internal(route, everywhere, here)
