@@ -39,6 +39,7 @@ func newGatesCommand() *cobra.Command {
 		},
 	}
 	command.Flags().BoolVar(&markdown, "markdown", false, "Print docs/feature-gates.md.")
+	_ = command.Flags().MarkHidden("markdown") // it is for "make docs"
 	check = outputFlag(command, &output, outputText, outputJSON, outputYAML)
 	return command
 }
