@@ -4,7 +4,7 @@ func upgradeDefinitions() []Definition {
 	return []Definition{
 		{ExternalIPs, Warning, []Group{Upgrade},
 			"A Service has spec.externalIPs, which are not served without the feature gate AllowServiceExternalIPs.",
-			"Use what -o manifests prints, and set the feature gate until then; see docs/external-ips.md."},
+			"Use a Service of type LoadBalancer, as the manifests of -o manifests do, and set the feature gate until then; see docs/external-ips.md."},
 		{ExternalIPCapture, Error, []Group{Upgrade, Addresses},
 			"An external IP is the address of a node or another Service's cluster IP; if it is served, this Service receives their traffic.",
 			"Find out who wrote the Service."},
