@@ -30,7 +30,7 @@ type drainOptions struct {
 
 // drainHelp is a part of the help of both commands.
 const drainHelp = `
-Counted are those whose endpoint this node chose, also to endpoints that are gone: TCP until both ends have closed, UDP flows and SCTP
+It counts those whose endpoint this node chose, also to endpoints that are gone: TCP until both ends have closed, UDP flows and SCTP
 associations until conntrack forgets them, UDP by default 2 minutes after the last packet.
 
 Exit codes: 0 if none is open, 3 if any still is, 1 or 2 if there is no answer.`
