@@ -48,7 +48,7 @@ func TestDocsCommands(t *testing.T) {
 		if code := Run(args, &out, &stderr); code != 0 || stderr.Len() > 0 {
 			t.Errorf("%q: exit code %d: %s", args, code, stderr.String())
 		}
-		above := strings.NewReplacer(readerHelp+"\n", "", "Usage:\n  "+name+" [flags]\n\n", "")
+		above := strings.NewReplacer(readerHelp+"\n", "", "Usage:\n  "+name+" [flags]\n\n", "", "Usage:\n", "", "\nFlags:\n", "\n")
 		texts = append(texts, withoutRepeated(said, name, above.Replace(own(out.String()))))
 		shared.add(name, texts[len(texts)-1])
 	}
