@@ -61,7 +61,7 @@ func table() []row {
 				{Version: version.MajorMinor(1, 33), Default: true, PreRelease: featuregate.Deprecated},
 			},
 			effect: "Leaves status.nodeInfo.kubeProxyVersion unset in the Node that is made from the machine (--manifests). In a cluster the kubelet writes it.",
-			end: "locked to true, then removed (KEP-4004)",
+			end:    "locked to true, then removed (KEP-4004)",
 		},
 		{name: DrainIPVSMode, specs: alpha(), end: mayChange,
 			effect: "After a take-over from ipvs mode, virtual servers and addresses that established connections use are removed only when these have " +
