@@ -21,10 +21,7 @@ import (
 const TableName = "kube-proxy"
 
 // The chains of the skeleton that others lead to. The comment of chainLayout has the digest of the skeleton that was written, and the
-// fingerprint of the kernel's table at that time, without elements, counters and handles. A restarted proxy that computes the same two
-// reads only the elements, and writes nothing if nothing changed; otherwise it rewrites the skeleton, without disturbing traffic. Listings
-// cannot be compared: knftables' have no content, and nft's depend on its version; and the generation does not say who wrote. The
-// fingerprint takes 0.1 ms, so the running proxy uses it too.
+// fingerprint of the kernel's table at that time.
 const (
 	chainLayout     = "layout"
 	chainRanges     = "source-ranges"
