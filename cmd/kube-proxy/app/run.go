@@ -241,7 +241,7 @@ func (p *process) awaitFamilies(ctx context.Context) error {
 }
 
 // begin is called when no other proxy serves this node, before the first sync. Services are served even if the kernel
-// settings cannot be changed (docs/decisions/0009).
+// settings cannot be changed (package tuning).
 func (p *process) begin(ctx context.Context, recorder proxy.Recorder) {
 	logger, mode := klog.FromContext(ctx), p.cfg.EffectiveMode()
 	if err := p.tuner.Apply(ctx); err != nil {
