@@ -69,10 +69,7 @@ func TestStates(t *testing.T) {
 			"kube-proxy-pulls":     {waiting: "ImagePullBackOff"},
 		}}
 		report := ask(t, s)
-		var out bytes.Buffer
-		if err := report.Print(&out); err != nil {
-			t.Fatal(err)
-		}
+		out := report.Text()
 		for _, line := range []string{
 			`fine v0.5.0 nftables ok 0s 1 1 OK`,
 			`drains v0.5.0 nftables 503 0s 1 1 /healthz answers 503`,
@@ -87,8 +84,8 @@ func TestStates(t *testing.T) {
 			`bare - - - - 0 0 NoPod: no pod of a proxy`,
 			`11 nodes: 1 OK, 1 Failing, 1 Forbidden, 1 Foreign, 1 NoPod, 1 NotRunning, 1 Unreachable.`,
 		} {
-			if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), line) {
-				t.Errorf("without %q:\n%s", line, out.String())
+			if !strings.Contains(strings.Join(strings.Fields(out), " "), line) {
+				t.Errorf("without %q:\n%s", line, out)
 			}
 		}
 		if report.Fine() || len(report.Disagreements) > 0 {
@@ -110,18 +107,15 @@ func TestDisagreement(t *testing.T) {
 	s.pods["kube-proxy-n0"] = ours(t, web("10.244.1.2", "10.244.2.3"))
 	s.pods["kube-proxy-n3"] = ours(t, clusters.Service("other/db", "clusterIP: 10.96.0.11, ports: [{port: 5432}]"))
 	report := ask(t, s)
-	var out bytes.Buffer
-	if err := report.Print(&out); err != nil {
-		t.Fatal(err)
-	}
+	out := report.Text()
 	for _, want := range []string{
 		"default/web: 2 nodes (n0, n3) differ from n1:\n",
 		"n0 lacks endpoint 10.244.2.2:8080 of slice web-1 for port 80/TCP",
 		"n0 still has endpoint 10.244.2.3:8080 of slice web-1 for port 80/TCP",
 		"5 nodes: 5 OK; they disagree about 2 Services.",
 	} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("without %q:\n%s", want, out.String())
+		if !strings.Contains(out, want) {
+			t.Errorf("without %q:\n%s", want, out)
 		}
 	}
 	if report.Fine() {

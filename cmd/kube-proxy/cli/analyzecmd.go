@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -158,14 +156,12 @@ func (o *analyzeOptions) run(cmd *cobra.Command) error {
 	slices.SortStableFunc(report.Findings, func(a, b findings.Finding) int {
 		return slices.Index(findings.Severities(), a.Severity) - slices.Index(findings.Severities(), b.Severity)
 	})
-	switch o.output {
-	case outputTable:
-		err = printAnalysis(cmd.OutOrStdout(), report)
-	case outputManifests:
-		err = printInstead(cmd.OutOrStdout(), report)
-	default:
-		err = printObject(cmd.OutOrStdout(), o.output, report)
-	}
+	err = show(cmd, o.output, report, func() string {
+		if o.output == outputManifests {
+			return insteadText(report)
+		}
+		return analysisText(report)
+	})
 	switch {
 	case err != nil:
 		return app.ExitCode{Code: exitUnreadable, Err: err}
@@ -308,46 +304,41 @@ func lostSettings(path string, cfg *config.KubeProxyConfiguration) (all []findin
 	return all
 }
 
-// printInstead prints only the manifests, to be reviewed, changed and applied.
-func printInstead(out io.Writer, report *findings.Report) error {
+// insteadText has only the manifests, to be reviewed, changed and applied.
+func insteadText(report *findings.Report) (text string) {
 	for _, finding := range report.Findings {
 		if finding.Manifest != "" {
-			if _, err := fmt.Fprintf(out, "---\n%s", finding.Manifest); err != nil {
-				return err
-			}
+			text += "---\n" + finding.Manifest
 		}
 	}
-	return nil
+	return text
 }
 
-// printAnalysis prints a table, the worst findings first, and what to do about each code.
-func printAnalysis(out io.Writer, report *findings.Report) error {
+// analysisText has a table, the worst findings first, and what to do about each code.
+func analysisText(report *findings.Report) string {
+	var b strings.Builder
 	if len(report.ModeDifferences) > 0 {
-		fmt.Fprintln(out, "The modes differ for all Services:")
+		fmt.Fprintln(&b, "The modes differ for all Services:")
 		for _, difference := range report.ModeDifferences {
-			fmt.Fprintf(out, "* %s\n", strings.ReplaceAll(terminal.Wrap(difference, 98), "\n", "\n  "))
+			fmt.Fprintf(&b, "* %s\n", strings.ReplaceAll(terminal.Wrap(difference, 98), "\n", "\n  "))
 		}
-		fmt.Fprintln(out)
+		fmt.Fprintln(&b)
 	}
 	if len(report.Findings) == 0 {
-		_, err := fmt.Fprintf(out, "Nothing found in %s.\n", report.Looked())
-		return err
+		return b.String() + "Nothing found in " + report.Looked() + ".\n"
 	}
-	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "SEVERITY\tCODE\tOBJECT\tFINDING")
+	table := &terminal.Table{}
+	table.Add("SEVERITY", "CODE", "OBJECT", "FINDING")
 	for _, f := range report.Findings {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", f.Severity, f.Code, terminal.Printable(f.Object()), terminal.Printable(f.Message))
+		table.Add(string(f.Severity), string(f.Code), f.Object(), f.Message)
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
+	b.WriteString(table.String())
 	printed := map[findings.Code]bool{}
 	for _, f := range report.Findings {
 		if !printed[f.Code] {
 			printed[f.Code] = true
-			fmt.Fprintf(out, "\n%s\n%s\n", f.Code, terminal.Wrap(f.Hint, 100))
+			fmt.Fprintf(&b, "\n%s\n%s\n", f.Code, terminal.Wrap(f.Hint, 100))
 		}
 	}
-	_, err := fmt.Fprintf(out, "\n%s in %s.\n", terminal.Count(len(report.Findings), "finding"), report.Looked())
-	return err
+	return fmt.Sprintf("%s\n%s in %s.\n", &b, terminal.Count(len(report.Findings), "finding"), report.Looked())
 }

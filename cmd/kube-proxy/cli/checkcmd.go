@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -165,27 +163,23 @@ func runCheck(cmd *cobra.Command, opts *checkOptions) error {
 		Mode   string         `json:"mode"`
 		Status check.Status   `json:"status"`
 		Checks []check.Result `json:"checks"`
-	}{v1alpha1.Meta("NodeCheck"), name, checker.Node.Mode, worst, results}, func(out io.Writer) error { return printChecks(out, results) })
+	}{v1alpha1.Meta("NodeCheck"), name, checker.Node.Mode, worst, results}, func() string { return checksText(results) })
 	if err == nil && (worst == check.Fail || worst == check.Warn && opts.strict) {
 		return app.ExitCode{Code: app.ExitFailure}
 	}
 	return err
 }
 
-// printChecks prints a line for each result, and what to do below it.
-func printChecks(out io.Writer, results []check.Result) error {
+// checksText has a line for each result, and what to do below it.
+func checksText(results []check.Result) string {
 	counts := map[check.Status]int{}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	table := &terminal.Table{Gap: 2}
 	for _, r := range results {
 		counts[r.Status]++
-		fmt.Fprintf(table, "%s\t%s/%s\t%s\n", r.Status, r.Group, r.Check, terminal.Printable(r.Message))
+		table.Add(string(r.Status), r.Group+"/"+r.Check, r.Message)
 		if r.Fix != "" {
-			fmt.Fprintf(table, "\t\t  %s\n", r.Fix)
+			table.Add("", "", "  "+r.Fix)
 		}
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(out, "%d ok, %d warn, %d fail\n", counts[check.OK], counts[check.Warn], counts[check.Fail])
-	return err
+	return fmt.Sprintf("%s%d ok, %d warn, %d fail\n", table, counts[check.OK], counts[check.Warn], counts[check.Fail])
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -107,7 +106,7 @@ func (o *drainOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	err = show(cmd, o.output, open, func(out io.Writer) error { return printer(cmd).PrintOpen(out, open) })
+	err = show(cmd, o.output, open, func() string { return printer(cmd).OpenConnections(open) })
 	if err = errors.Join(err, failing(cmd, client, "")); err == nil && open.Connections > 0 {
 		return app.ExitCode{Code: exitOpen}
 	}

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -111,7 +110,7 @@ func (o *explainOptions) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	if err := show(cmd, o.output, explanation, func(out io.Writer) error { return printer(cmd).PrintExplanation(out, explanation) }); err != nil {
+	if err := show(cmd, o.output, explanation, func() string { return printer(cmd).Explanation(explanation) }); err != nil {
 		return err
 	}
 	family := cluster.IPv4

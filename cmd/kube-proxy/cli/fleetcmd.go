@@ -151,12 +151,7 @@ func (o *fleetOptions) run(cmd *cobra.Command) error {
 	if before != nil {
 		report.CompareWith(before)
 	}
-	if o.output == outputTable {
-		err = report.Print(cmd.OutOrStdout())
-	} else {
-		err = printObject(cmd.OutOrStdout(), o.output, report)
-	}
-	if err == nil && !report.Fine() {
+	if err = show(cmd, o.output, report, report.Text); err == nil && !report.Fine() {
 		return app.ExitCode{Code: exitFindings}
 	}
 	return err

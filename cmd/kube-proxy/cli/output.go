@@ -2,7 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"strings"
 
@@ -29,12 +28,13 @@ func outputFlag(command *cobra.Command, output *string, formats ...string) (chec
 	return func() error { return checkOneOf("output", formats, *output) }
 }
 
-// show prints a value in a format, as text does if that is not JSON or YAML.
-func show(cmd *cobra.Command, format string, value any, text func(out io.Writer) error) error {
+// show prints a value in a format, and its text if that is not JSON or YAML.
+func show(cmd *cobra.Command, format string, value any, text func() string) error {
 	if format == outputJSON || format == outputYAML {
 		return printObject(cmd.OutOrStdout(), format, value)
 	}
-	return text(cmd.OutOrStdout())
+	_, err := io.WriteString(cmd.OutOrStdout(), text())
+	return err
 }
 
 // printObject prints a value as JSON or YAML.
@@ -66,10 +66,7 @@ func newVersionCommand() *cobra.Command {
 				return err
 			}
 			info := version.Get()
-			return show(cmd, output, info, func(out io.Writer) error {
-				_, err := fmt.Fprintln(out, info.GitVersion)
-				return err
-			})
+			return show(cmd, output, info, func() string { return info.GitVersion + "\n" })
 		},
 	}
 	check = outputFlag(command, &output, outputText, outputJSON, outputYAML)
@@ -83,4 +80,13 @@ func names[T ~string](values []T) []string {
 		all = append(all, string(value))
 	}
 	return all
+}
+
+// lines puts each text on a line of its own.
+func lines(texts []string) string {
+	var b strings.Builder
+	for _, text := range texts {
+		b.WriteString(text + "\n")
+	}
+	return b.String()
 }

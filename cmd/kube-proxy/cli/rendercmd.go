@@ -2,8 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -74,7 +72,7 @@ func (o *renderOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return show(cmd, o.output, rules, func(out io.Writer) error { return inspect.PrintRuleset(out, rules) })
+	return show(cmd, o.output, rules, func() string { return printer(cmd).Ruleset(rules) })
 }
 
 // runDiff prints differences and, of the rules of a running proxy, repairs.
@@ -93,12 +91,12 @@ func (o *renderOptions) runDiff(cmd *cobra.Command, reader inspect.Reader) error
 		*v1alpha1.Comparison
 		Repairs []v1alpha1.Repair `json:"repairs,omitempty"`
 	}{found, repairs.Items}
-	err = show(cmd, o.output, both, func(out io.Writer) error {
-		if err := inspect.PrintComparison(out, found); err != nil || len(repairs.Items) == 0 {
-			return err
+	err = show(cmd, o.output, both, func() string {
+		text := printer(cmd).Comparison(found)
+		if len(repairs.Items) > 0 {
+			text += "\nOther programs changed, and the proxy repaired:\n" + printer(cmd).Repairs(repairs)
 		}
-		fmt.Fprintln(out, "\nOther programs changed, and the proxy repaired:")
-		return printer(cmd).PrintRepairs(out, repairs)
+		return text
 	})
 	if err == nil && len(found.Items) > 0 {
 		return app.ExitCode{Code: exitDiffers}
@@ -136,6 +134,6 @@ func (o *renderOptions) runDrift(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	err = show(cmd, o.output, repairs, func(out io.Writer) error { return printer(cmd).PrintRepairs(out, repairs) })
+	err = show(cmd, o.output, repairs, func() string { return printer(cmd).Repairs(repairs) })
 	return cmp.Or(err, failing(cmd, reader, ""))
 }

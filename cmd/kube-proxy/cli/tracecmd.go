@@ -14,6 +14,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect/packets"
+	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
 // exitNothing is the exit code of "kube-proxy trace" if there were no packets; it has exitRefused, too.
@@ -121,7 +122,7 @@ func (o *traceOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "Tracing up to %s for %s; Ctrl-C ends it.\n", packetsText(o.count), o.duration)
+	fmt.Fprintf(cmd.ErrOrStderr(), "Tracing up to %s for %s; Ctrl-C ends it.\n", terminal.Count(o.count, "packet"), o.duration)
 	limited, cancel := context.WithTimeout(ctx, o.duration)
 	defer cancel()
 	follow := packets.Trace{Tracer: tracer, Names: names, Why: app.WhyNotForwarded, Count: o.count, Show: o.show(cmd)}
@@ -139,10 +140,7 @@ func (o *traceOptions) show(cmd *cobra.Command) func(*v1alpha1.PacketTrace) erro
 		if o.output == outputYAML {
 			fmt.Fprintln(cmd.OutOrStdout(), "---")
 		}
-		if o.output != outputText {
-			return printObject(cmd.OutOrStdout(), o.output, p)
-		}
-		return style.PrintPacket(cmd.OutOrStdout(), p)
+		return show(cmd, o.output, p, func() string { return style.Packet(p) })
 	}
 }
 
@@ -158,20 +156,13 @@ func (o *traceOptions) conclude(cmd *cobra.Command, r packets.Result) error {
 			"The destination is the one that the client uses: connections through a Service are traced with its name.")
 		return app.ExitCode{Code: exitNothing}
 	case r.Refused > 0:
-		fmt.Fprintf(out, "%d of %s did not arrive.\n", r.Refused, packetsText(r.Packets))
+		fmt.Fprintf(out, "%d of %s did not arrive.\n", r.Refused, terminal.Count(r.Packets, "packet"))
 		return app.ExitCode{Code: exitRefused}
 	case r.Unknown > 0:
-		fmt.Fprintf(out, "%d of %s could not be followed to the end.\n", r.Unknown, packetsText(r.Packets))
+		fmt.Fprintf(out, "%d of %s could not be followed to the end.\n", r.Unknown, terminal.Count(r.Packets, "packet"))
 		return app.ExitCode{Code: exitRefused}
 	default:
-		fmt.Fprintf(out, "%s arrived.\n", packetsText(r.Packets))
+		fmt.Fprintf(out, "%s arrived.\n", terminal.Count(r.Packets, "packet"))
 		return nil
 	}
-}
-
-func packetsText(n int) string {
-	if n == 1 {
-		return "1 packet"
-	}
-	return fmt.Sprintf("%d packets", n)
 }
