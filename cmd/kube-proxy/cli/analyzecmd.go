@@ -39,7 +39,6 @@ type analyzeOptions struct {
 	groups, skip        []string
 	failOn              string
 	output              string
-	checkOutput         func() error
 }
 
 func newAnalyzeCommand() *cobra.Command {
@@ -99,10 +98,11 @@ func addAnalysis(command *cobra.Command, failOn findings.Severity, groups ...fin
 	flags.StringSliceVar(&opts.groups, "group", names(groups), "Check these `groups`: "+strings.Join(names(findings.Groups()), ", ")+".")
 	flags.StringSliceVar(&opts.skip, "skip", nil, "Leave out these `codes` of docs/findings.md.")
 	flags.StringVar(&opts.failOn, "fail-on", string(failOn), "Exit with 1 from this `severity` on: "+strings.Join(failOns(), ", ")+".")
-	opts.checkOutput = outputFlag(command, &opts.output, outputTable, outputJSON, outputYAML, outputManifests)
-	for flag, values := range map[string][]string{"group": names(findings.Groups()), "skip": names(findings.Codes(groups...)), "fail-on": failOns(), "to-mode": servedModes(), "from": leftModes()} {
-		_ = command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	outputFlag(command, &opts.output, outputTable, outputJSON, outputYAML, outputManifests)
+	for flag, values := range map[string][]string{"group": names(findings.Groups()), "fail-on": failOns(), "to-mode": servedModes(), "from": leftModes()} {
+		accept(command, flag, values)
 	}
+	complete(command, "skip", names(findings.Codes(groups...)))
 	return command
 }
 
@@ -116,20 +116,13 @@ func servedModes() []string { return names(config.ServedModes()) }
 // leftModes are the modes that a cluster can change from.
 func leftModes() []string { return names(config.KnownModes()) }
 
-// check returns a usage error if flags contradict each other or have unknown values.
+// check returns a usage error if flags contradict each other or name unknown codes.
 func (o *analyzeOptions) check() error {
-	if err := o.checkOutput(); err != nil {
-		return err
-	}
 	switch {
 	case o.manifests != "" && (o.kubeconfig != "" || o.context != ""):
 		return app.UsageError{Err: errors.New("--manifests and --kubeconfig or --context exclude each other")}
 	case o.allNamespaces && len(o.namespaces) > 0:
 		return app.UsageError{Err: errors.New("-A and -n exclude each other")}
-	}
-	if err := errors.Join(checkOneOf("fail-on", failOns(), o.failOn), checkOneOf("group", names(findings.Groups()), o.groups...),
-		checkOneOf("to-mode", servedModes(), strings.Fields(o.toMode)...), checkOneOf("from", leftModes(), strings.Fields(o.from)...)); err != nil { // no value if it is empty
-		return err
 	}
 	for _, name := range o.skip {
 		if !slices.Contains(names(findings.Codes()), name) {

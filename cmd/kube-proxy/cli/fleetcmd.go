@@ -36,8 +36,7 @@ const (
 type fleetOptions struct {
 	kubeconfig, context string
 	fleet.Options
-	output      string
-	checkOutput func() error
+	output string
 	// compare is the path of an earlier report.
 	compare string
 	// namespace and timeout are those of wait.
@@ -105,14 +104,11 @@ func (o *fleetOptions) addFlags(command *cobra.Command) {
 	flags.StringVar(&o.Metrics, "port", metricsPort, "Port `number` of metricsBindAddress.")
 	flags.StringVar(&o.Health, "healthz-port", healthzPort, "Port `number` of healthzBindAddress.")
 	flags.DurationVar(&o.Timeout, "request-timeout", 3*time.Second, "Maximum `time` to wait for one node.")
-	o.checkOutput = outputFlag(command, &o.output, outputTable, outputJSON, outputYAML)
+	outputFlag(command, &o.output, outputTable, outputJSON, outputYAML)
 }
 
 // open checks the flags and returns the fleet that they describe. done removes the progress from the terminal.
 func (o *fleetOptions) open(cmd *cobra.Command) (of *fleet.Fleet, done func(), err error) {
-	if err := o.checkOutput(); err != nil {
-		return nil, nil, err
-	}
 	if o.Timeout <= 0 || o.timeout < 0 {
 		return nil, nil, app.UsageError{Err: errors.New("--request-timeout must be positive, and --timeout not negative")}
 	}

@@ -21,11 +21,10 @@ const (
 	outputManifests = "manifests"
 )
 
-// outputFlag adds --output with the formats of a command, the default first. It returns a check of its value.
-func outputFlag(command *cobra.Command, output *string, formats ...string) (check func() error) {
+// outputFlag adds --output with the formats of a command, the default first.
+func outputFlag(command *cobra.Command, output *string, formats ...string) {
 	command.Flags().StringVarP(output, "output", "o", formats[0], "Output `format`: "+strings.Join(formats, ", ")+".")
-	_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
-	return func() error { return checkOneOf("output", formats, *output) }
+	accept(command, "output", formats)
 }
 
 // show prints a value in a format, and its text if that is not JSON or YAML.
@@ -56,20 +55,16 @@ func printObject(out io.Writer, format string, value any) error {
 // newVersionCommand returns "kube-proxy version".
 func newVersionCommand() *cobra.Command {
 	var output string
-	var check func() error
 	command := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of kube-proxy",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := check(); err != nil {
-				return err
-			}
 			info := version.Get()
 			return show(cmd, output, info, func() string { return info.GitVersion + "\n" })
 		},
 	}
-	check = outputFlag(command, &output, outputText, outputJSON, outputYAML)
+	outputFlag(command, &output, outputText, outputJSON, outputYAML)
 	return command
 }
 

@@ -17,9 +17,8 @@ const exitDiffers = 3
 // renderOptions are the flags of "kube-proxy render".
 type renderOptions struct {
 	readerOptions
-	compare     bool
-	output      string
-	checkOutput func() error
+	compare bool
+	output  string
 }
 
 func newRenderCommand() *cobra.Command {
@@ -44,22 +43,14 @@ Exit codes: 0, 3 if --diff finds a difference, 1 or 2 if there is no answer.`,
 	}
 	opts.addFlags(command)
 	command.Flags().StringVar(&opts.mode, "mode", "", "Proxy `mode`: "+strings.Join(servedModes(), ", ")+". Default: the proxy's own.")
-	_ = command.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions(servedModes(), cobra.ShellCompDirectiveNoFileComp))
+	accept(command, "mode", servedModes())
 	command.Flags().BoolVar(&opts.compare, "diff", false, "Compare the rules with the kernel's.")
-	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
+	outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
 	return command
 }
 
 // run prints rules or differences.
 func (o *renderOptions) run(cmd *cobra.Command) error {
-	if err := o.checkOutput(); err != nil {
-		return err
-	}
-	if o.mode != "" {
-		if err := checkOneOf("mode", servedModes(), o.mode); err != nil {
-			return err
-		}
-	}
 	o.here = o.compare
 	reader, err := o.open(cmd)
 	if err != nil {
@@ -117,15 +108,12 @@ elements, and the program, if the kernel reports it. The proxy repairs them; "ku
 		RunE: func(cmd *cobra.Command, _ []string) error { return opts.runDrift(cmd) },
 	}
 	command.Flags().StringVar(&opts.server, "server", inspect.DefaultServer, serverUsage)
-	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
+	outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
 	return command
 }
 
 // runDrift prints repairs.
 func (o *renderOptions) runDrift(cmd *cobra.Command) error {
-	if err := o.checkOutput(); err != nil {
-		return err
-	}
 	reader, err := o.open(cmd)
 	if err != nil {
 		return err

@@ -19,13 +19,12 @@ import (
 // serviceOptions are the flags of "kube-proxy service ...".
 type serviceOptions struct {
 	readerOptions
-	all         bool
-	noHeaders   bool
-	address     string
-	output      string
-	checkOutput func() error
-	watch       bool
-	interval    time.Duration
+	all       bool
+	noHeaders bool
+	address   string
+	output    string
+	watch     bool
+	interval  time.Duration
 	// counters are those of the round before.
 	counters *inspect.Counters
 }
@@ -96,7 +95,7 @@ func (o *serviceOptions) addFlags(command *cobra.Command, formats ...string) {
 	o.readerOptions.addFlags(command)
 	command.Flags().BoolVarP(&o.watch, "watch", "w", false, "Repeat, with connections per second.")
 	command.Flags().DurationVar(&o.interval, "interval", 2*time.Second, "Repeat --watch after this `time`.")
-	o.checkOutput = outputFlag(command, &o.output, formats...)
+	outputFlag(command, &o.output, formats...)
 }
 
 // run reads and prints once, or with --watch repeatedly.
@@ -141,7 +140,7 @@ func (o *serviceOptions) checkFlags() error {
 	case o.watch && !o.running():
 		return app.UsageError{Err: fmt.Errorf("--watch needs a running proxy: objects of files or a cluster are read once")}
 	}
-	return o.checkOutput()
+	return nil
 }
 
 // textual reports whether the output is for people.

@@ -29,12 +29,11 @@ const (
 // traceOptions are the flags of "kube-proxy trace".
 type traceOptions struct {
 	readerOptions
-	to, from    string
-	opening     bool
-	count       int
-	duration    time.Duration
-	output      string
-	checkOutput func() error
+	to, from string
+	opening  bool
+	count    int
+	duration time.Duration
+	output   string
 }
 
 func newTraceCommand() *cobra.Command {
@@ -75,7 +74,7 @@ Exit codes: 0 if all packets arrived; 3 if one was refused, vanished, or could n
 	command.Flags().BoolVar(&opts.opening, "new", false, "Of TCP, follow only the packets that open a connection.")
 	command.Flags().IntVar(&opts.count, "count", 10, "End after this `number` of packets, at most 1000.")
 	command.Flags().DurationVar(&opts.duration, "duration", 30*time.Second, "End after this `time`, at most 1h.")
-	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
+	outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
 	return command
 }
 
@@ -91,7 +90,7 @@ func (o *traceOptions) check() (packets.Target, error) {
 	case o.duration <= 0 || o.duration > maxDuration:
 		return target, app.UsageError{Err: fmt.Errorf("--duration %s is not between 0 and %s", o.duration, maxDuration)}
 	}
-	return target, o.checkOutput()
+	return target, nil
 }
 
 // run traces packets and prints them.
