@@ -21,7 +21,9 @@ func (r *Report) Text() string {
 	}
 	var b strings.Builder
 	b.WriteString(t.String())
-	line := func(format string, args ...any) { b.WriteString(terminal.Printable(fmt.Sprintf(format, args...)) + "\n") }
+	line := func(format string, args ...any) {
+		b.WriteString(terminal.Printable(fmt.Sprintf(format, args...)) + "\n")
+	}
 	for _, d := range r.Disagreements {
 		b.WriteByte('\n')
 		line("%s: %s (%s) differ from %s:", d.Service, terminal.Count(len(d.Nodes), "node"), strings.Join(d.Nodes, ", "), d.Than)

@@ -59,7 +59,7 @@ func write(t *testing.T, c *cases.Case, p Printer) string {
 	for i := range list.Items {
 		s := &list.Items[i]
 		fmt.Fprintf(&out, "\n$ kube-proxy service describe %s\n", terminal.Printable(s.Namespace+"/"+s.Name))
-		full, err := r.Service(t.Context(), s.Namespace, s.Name)
+		full, err := r.Service(t.Context(), cluster.ServiceName{Namespace: s.Namespace, Name: s.Name})
 		must(t, err)
 		out.WriteString(p.Service(full, nil))
 	}

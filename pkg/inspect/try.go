@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
 const (
@@ -155,11 +156,11 @@ func (t *trial) sent() (n uint64, counted bool) {
 
 // reached reads how many connections the endpoints of an explanation have got; nil if that is not counted.
 func reached(ctx context.Context, r Reader, e *v1alpha1.Explanation) (map[string]uint64, error) {
-	namespace, name, ok := strings.Cut(e.Service, "/")
+	name, ok := cluster.ParseServiceName(e.Service)
 	if !ok || e.Verdict != v1alpha1.VerdictBalance {
 		return nil, nil
 	}
-	service, err := r.Service(ctx, namespace, name)
+	service, err := r.Service(ctx, name)
 	if err != nil || service.Connections == nil || service.SessionAffinitySeconds > 0 { // whose connections are not all counted
 		return nil, err
 	}

@@ -94,7 +94,7 @@ var rows = []row{
 	{"pkg/status", []string{"pkg/apis/status/...", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend"}},
 
 	// The readers of a running proxy, or of objects without one, for the commands.
-	{"pkg/inspect/packets", []string{"pkg/apis/status/...", "pkg/inspect", "pkg/kernel/nft/trace/...", "pkg/status"}},
+	{"pkg/inspect/packets", []string{"pkg/apis/status/...", "pkg/inspect", "pkg/kernel/nft/trace/...", "pkg/proxy/cluster", "pkg/status"}},
 	{"pkg/inspect/...", []string{"pkg/apiclient", "pkg/apis/status/...", "pkg/status", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source", "pkg/terminal"}},
 
 	// The proxies of all nodes, asked through the API server.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +13,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
 	"github.com/seed-11a05479/kube-proxy/pkg/fleet"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
@@ -171,15 +171,15 @@ func (o *fleetOptions) before() (*fleet.Report, error) {
 
 // wait waits for a Service, which may be named as kubectl does.
 func (o *fleetOptions) wait(cmd *cobra.Command, service string) error {
-	namespace, name, _ := strings.Cut(inspect.Qualified(o.namespace, service), "/")
-	if namespace == "" || name == "" || strings.Contains(name, "/") {
+	name, ok := cluster.ParseServiceName(inspect.Qualified(o.namespace, service))
+	if !ok {
 		return app.UsageError{Err: fmt.Errorf("%q does not name a Service: write NAMESPACE/NAME or service/NAME", service)}
 	}
 	of, done, err := o.open(cmd)
 	if err != nil {
 		return err
 	}
-	waited, err := of.Wait(cmd.Context(), namespace, name, o.timeout)
+	waited, err := of.Wait(cmd.Context(), name, o.timeout)
 	done()
 	if err != nil {
 		return app.ExitCode{Code: exitUnreadable, Err: err}
@@ -193,7 +193,7 @@ func (o *fleetOptions) wait(cmd *cobra.Command, service string) error {
 	case o.output != outputTable:
 		err = printObject(cmd.OutOrStdout(), o.output, waited)
 	case len(waited.Behind) == 0:
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s/%s: %s serve it with %s.\n", namespace, name, terminal.Count(waited.Nodes, "node"), terminal.Count(waited.Endpoints, "endpoint"))
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s serve it with %s.\n", name, terminal.Count(waited.Nodes, "node"), terminal.Count(waited.Endpoints, "endpoint"))
 	default:
 		err = waited.Missing()
 	}

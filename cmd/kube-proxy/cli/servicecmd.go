@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
 
@@ -77,11 +77,11 @@ the kernel has counted, and how long the last change took to program.
   kube-proxy service describe web -n default --manifests examples --node node1`,
 		Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			namespace, name, _ := strings.Cut(opts.qualified(args[0]), "/")
-			if namespace == "" || name == "" || strings.Contains(name, "/") {
+			name, ok := cluster.ParseServiceName(opts.qualified(args[0]))
+			if !ok {
 				return app.UsageError{Err: fmt.Errorf("%q does not name a Service: write NAMESPACE/NAME", args[0])}
 			}
-			return opts.run(cmd, func(cmd *cobra.Command, from inspect.Reader) error { return opts.describe(cmd, from, namespace, name) })
+			return opts.run(cmd, func(cmd *cobra.Command, from inspect.Reader) error { return opts.describe(cmd, from, name) })
 		},
 	}
 	opts.addFlags(command, outputTable, outputName, outputJSON, outputYAML)
@@ -201,14 +201,14 @@ func (o *serviceOptions) nothing(cmd *cobra.Command, from inspect.Reader, namesp
 }
 
 // describe shows one Service.
-func (o *serviceOptions) describe(cmd *cobra.Command, from inspect.Reader, namespace, name string) error {
-	service, err := from.Service(cmd.Context(), namespace, name)
+func (o *serviceOptions) describe(cmd *cobra.Command, from inspect.Reader, name cluster.ServiceName) error {
+	service, err := from.Service(cmd.Context(), name)
 	if err != nil {
 		return err
 	}
 	return show(cmd, o.output, service, func() string {
 		if o.output == outputName {
-			return lines([]string{namespace + "/" + name})
+			return name.String() + "\n"
 		}
 		return printer(cmd).Service(service, o.rates(service.ConnectionsError, *service.Time, *service))
 	})

@@ -35,6 +35,12 @@ func (n ServiceName) Compare(o ServiceName) int {
 
 func (n ServiceName) String() string { return n.Namespace + "/" + n.Name }
 
+// ParseServiceName parses what String returns. It is not ok for any other text.
+func ParseServiceName(text string) (n ServiceName, ok bool) {
+	n.Namespace, n.Name, ok = strings.Cut(text, "/")
+	return n, ok && n.Namespace != "" && n.Name != "" && !strings.Contains(n.Name, "/")
+}
+
 // Service holds the fields of a Service that affect its traffic, and its endpoints in the whole cluster.
 type Service struct {
 	Name ServiceName
