@@ -83,9 +83,6 @@ var rows = []row{
 	// What a proxy writes to the API server.
 	{"pkg/proxy/announce", append([]string{"pkg/apiclient"}, observed...)},
 
-	// The status page of a running proxy.
-	{"pkg/proxy/page/...", append([]string{"pkg/apis/status/...", "pkg/status", "pkg/proxy/view"}, observed...)},
-
 	// The loop: it imports no backend, door or observer, and only the common part of the sources.
 	{"pkg/proxy", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/proxy/source", "pkg/logonce"}},
 

@@ -28,7 +28,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/canary"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/page"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/quarantine"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
@@ -167,7 +166,7 @@ func (p *process) run(ctx context.Context) (err error) {
 		Begin: func(ctx context.Context) { p.begin(ctx, in.recorder) },
 	})
 	defer func() { err = errors.Join(err, turn.Release()) }()
-	serving.page = page.New(page.Config{Observer: shown, Healthy: checker.Healthy})
+	serving.page = view.NewPage(shown, checker.Healthy)
 	observers := append(p.observers(ctx, in.recorder, checker, measured, limits), p.healthChecks(in.recorder, checker, shown, limits), watch, shown, in.started,
 		p.staleFlows(flows, measured),
 		proxy.NewAfterSync(func(context.Context) { debug.FreeOSMemory() })) // what only a start needs

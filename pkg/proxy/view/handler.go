@@ -146,7 +146,7 @@ func (h *Handler) services(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return list(s, f, counts, failed), nil
+	return streamed(s, f, counts, failed), nil
 }
 
 func (h *Handler) service(r *http.Request) (any, error) {
