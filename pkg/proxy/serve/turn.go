@@ -13,15 +13,25 @@ import (
 const (
 	// TurnTimeout is how long a request waits for others, so that there is time for its response.
 	TurnTimeout = AnswerTimeout / 2
+	// makeTimeout bounds the making of a response, with its turn, so that its error reaches the client before AnswerTimeout.
+	makeTimeout = AnswerTimeout - 5*time.Second
 	// maxUnread is how many bytes of responses may wait for their readers, unless a single one is larger.
 	maxUnread = 8 << 20
+	// rest bounds what responses of a resting Turn cost: none begins for this many times as long as the last one took. With 45,000 Services
+	// iptables-nft-save takes half a minute.
+	rest = 4
 )
 
-// Turn bounds the memory of responses that may need much. They are made a few at a time, and then wait for their readers without a turn:
+// Turn bounds the memory of responses that may need much. They are made one at a time, and then wait for their readers without a turn:
 // a client that does not read its response delays nobody. If too much waits, the oldest response of the source that has the most is
 // given up. A source has one request at a time that is being made or waits for a turn, so that many of one source do not delay others.
 type Turn struct {
-	turns chan struct{}
+	// busy is the error of a request that had to wait too long. rest is the pause after a response, in times of what it took.
+	busy string
+	rest time.Duration
+	turn chan struct{}
+	// rested is when the next response may begin; turn guards it.
+	rested time.Time
 
 	mu sync.Mutex
 	// queues are the turns of sources, each for one request, while there are requests.
@@ -42,9 +52,17 @@ type unread struct {
 	giveUp func()
 }
 
-// NewTurn returns a Turn that makes at most this many responses at a time.
-func NewTurn(most int) *Turn {
-	return &Turn{turns: make(chan struct{}, most), queues: map[Source]*queue{}}
+// NewTurn returns a Turn.
+func NewTurn() *Turn {
+	return &Turn{busy: "other requests for as much are being served, one after the other: try again later", turn: make(chan struct{}, 1), queues: map[Source]*queue{}}
+}
+
+// NewRestingTurn returns a Turn for responses that read much of the kernel's state, with pauses. done is what was done just now when a request
+// has to wait too long.
+func NewRestingTurn(done string) *Turn {
+	t := NewTurn()
+	t.busy, t.rest = done+" just now, which is bounded in time: try again later", rest
+	return t
 }
 
 // Handler returns a handler that takes a turn for each request.
@@ -63,32 +81,30 @@ func (t *Turn) Handler(handler http.Handler) http.Handler {
 
 // make waits for a turn, and makes a response.
 func (t *Turn) make(handler http.Handler, w http.ResponseWriter, r *http.Request) (*response, error) {
-	ctx, cancel := context.WithTimeout(r.Context(), TurnTimeout)
+	ctx, cancel := context.WithTimeout(r.Context(), makeTimeout)
 	defer cancel()
+	waiting, cancelWaiting := context.WithTimeout(ctx, TurnTimeout)
+	defer cancelWaiting()
 	source := SourceOf(r)
 	own := t.join(source)
 	defer t.leave(source)
-	if err := take(ctx, own); err != nil {
-		return nil, err
+	for _, turn := range []chan struct{}{own, t.turn} {
+		select {
+		case turn <- struct{}{}:
+			defer func() { <-turn }()
+		case <-waiting.Done():
+			return nil, errors.New(t.busy)
+		}
 	}
-	defer func() { <-own }()
-	if err := take(ctx, t.turns); err != nil {
-		return nil, err
-	}
-	defer func() { <-t.turns }()
-	made := &response{ResponseWriter: w}
-	handler.ServeHTTP(made, r)
-	return made, nil
-}
-
-// take waits for a turn.
-func take(ctx context.Context, turn chan struct{}) error {
 	select {
-	case turn <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return errors.New("other requests for as much are being served, one after the other: try again later")
+	case <-time.After(time.Until(t.rested)):
+	case <-waiting.Done():
+		return nil, errors.New(t.busy)
 	}
+	began, made := time.Now(), &response{ResponseWriter: w}
+	handler.ServeHTTP(made, r.WithContext(ctx))
+	t.rested = time.Now().Add(t.rest * time.Since(began))
+	return made, nil
 }
 
 // join returns the turn among the requests of a source, until leave is called.
