@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 )
@@ -36,20 +35,14 @@ type Turn struct {
 	mu sync.Mutex
 	// queues are the turns of sources, each for one request, while there are requests.
 	queues map[Source]*queue
-	unread []*unread // the oldest one first
+	// unread are the responses that wait for their readers, in bytes.
+	unread shares
 }
 
 // queue is a turn among the requests of one source, which are several.
 type queue struct {
 	turn     chan struct{}
 	requests int
-}
-
-// unread is a response that waits for its reader.
-type unread struct {
-	source Source
-	size   int // in bytes
-	giveUp func()
 }
 
 // NewTurn returns a Turn.
@@ -144,52 +137,15 @@ func (r *response) Write(text []byte) (int, error) { return r.body.Write(text) }
 
 // send writes a response.
 func (t *Turn) send(w http.ResponseWriter, r *http.Request, made *response) {
-	waiting := &unread{source: SourceOf(r), size: made.body.Cap(), giveUp: func() {
+	waiting := &part{source: SourceOf(r), size: made.body.Cap(), giveUp: func() {
 		// An error means that the connection has no deadline, and so does not wait.
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now())
 	}}
-	t.add(waiting)
-	defer t.remove(waiting)
+	t.unread.add(waiting, maxUnread)
+	defer t.unread.remove(waiting)
 	if made.code != 0 {
 		w.WriteHeader(made.code)
 	}
 	// An error means that the client has closed the connection, or that it was given up.
 	_, _ = w.Write(made.body.Bytes())
-}
-
-// add counts a response, and gives up earlier ones if there is no room for all.
-func (t *Turn) add(waiting *unread) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for surplus := t.surplus(waiting.size); surplus != nil; surplus = t.surplus(waiting.size) {
-		surplus.giveUp()
-		t.forget(surplus)
-	}
-	t.unread = append(t.unread, waiting)
-}
-
-// surplus returns the response to give up before another one is added: the oldest of the source that has the most bytes; nil if there is
-// room.
-func (t *Turn) surplus(more int) *unread {
-	total, most, sizes := more, 0, map[Source]int{}
-	for _, u := range t.unread {
-		total += u.size
-		sizes[u.source] += u.size
-		most = max(most, sizes[u.source])
-	}
-	if total <= maxUnread || len(t.unread) == 0 {
-		return nil
-	}
-	return t.unread[slices.IndexFunc(t.unread, func(u *unread) bool { return sizes[u.source] == most })]
-}
-
-func (t *Turn) remove(waiting *unread) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.forget(waiting)
-}
-
-// forget stops to count a response; it may have done so before.
-func (t *Turn) forget(waiting *unread) {
-	t.unread = slices.DeleteFunc(t.unread, func(u *unread) bool { return u == waiting })
 }
