@@ -21,15 +21,15 @@ const (
 	rest = 4
 )
 
-// Turn bounds the memory of responses that may need much. They are made one at a time, and then wait for their readers without a turn:
+// Turn bounds the memory of responses that may need much. They are made a few at a time, and then wait for their readers without a turn:
 // a client that does not read its response delays nobody. If too much waits, the oldest response of the source that has the most is
 // given up. A source has one request at a time that is being made or waits for a turn, so that many of one source do not delay others.
 type Turn struct {
 	// busy is the error of a request that had to wait too long. rest is the pause after a response, in times of what it took.
 	busy string
 	rest time.Duration
-	turn chan struct{}
-	// rested is when the next response may begin; turn guards it.
+	turns chan struct{}
+	// rested is when the next response of a resting Turn may begin; its only turn guards it.
 	rested time.Time
 
 	mu sync.Mutex
@@ -45,15 +45,15 @@ type queue struct {
 	requests int
 }
 
-// NewTurn returns a Turn.
-func NewTurn() *Turn {
-	return &Turn{busy: "other requests for as much are being served, one after the other: try again later", turn: make(chan struct{}, 1), queues: map[Source]*queue{}}
+// NewTurn returns a Turn that makes at most this many responses at a time.
+func NewTurn(most int) *Turn {
+	return &Turn{busy: "other requests for as much are being served, one after the other: try again later", turns: make(chan struct{}, most), queues: map[Source]*queue{}}
 }
 
-// NewRestingTurn returns a Turn for responses that read much of the kernel's state, with pauses. done is what was done just now when a request
+// NewRestingTurn returns a Turn for responses that read much of the kernel's state, one at a time with pauses. done is what was done just now when a request
 // has to wait too long.
 func NewRestingTurn(done string) *Turn {
-	t := NewTurn()
+	t := NewTurn(1)
 	t.busy, t.rest = done+" just now, which is bounded in time: try again later", rest
 	return t
 }
@@ -81,7 +81,7 @@ func (t *Turn) make(handler http.Handler, w http.ResponseWriter, r *http.Request
 	source := SourceOf(r)
 	own := t.join(source)
 	defer t.leave(source)
-	for _, turn := range []chan struct{}{own, t.turn} {
+	for _, turn := range []chan struct{}{own, t.turns} {
 		select {
 		case turn <- struct{}{}:
 			defer func() { <-turn }()
@@ -96,7 +96,9 @@ func (t *Turn) make(handler http.Handler, w http.ResponseWriter, r *http.Request
 	}
 	began, made := time.Now(), &response{ResponseWriter: w}
 	handler.ServeHTTP(made, r.WithContext(ctx))
-	t.rested = time.Now().Add(t.rest * time.Since(began))
+	if t.rest > 0 {
+		t.rested = time.Now().Add(t.rest * time.Since(began))
+	}
 	return made, nil
 }
 

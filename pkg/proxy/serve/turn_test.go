@@ -17,7 +17,7 @@ import (
 // TestTurns checks that responses are made one at a time, and that a request does not wait for ever.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		turn, serving, most := NewTurn(), 0, 0
+		turn, serving, most := NewTurn(1), 0, 0
 		handler := turn.Handler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 			serving++
 			most = max(most, serving)
@@ -43,7 +43,7 @@ func TestTurns(t *testing.T) {
 // TestTurnKeepsResponses checks that a response is the handler's.
 func TestTurnKeepsResponses(t *testing.T) {
 	for path, want := range map[string]int{"/": http.StatusOK, "/error": http.StatusTeapot, "/empty": http.StatusNotFound} {
-		w := request(NewTurn().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w := request(NewTurn(1).Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "text/example")
 			switch r.URL.Path {
 			case "/error":
@@ -70,7 +70,7 @@ func TestTurnKeepsResponses(t *testing.T) {
 // wait is bounded, and the oldest of them are disconnected.
 func TestReadersThatDoNotRead(t *testing.T) {
 	const readers, size = 100, 3 << 20
-	turn := NewTurn()
+	turn := NewTurn(1)
 	server := httptest.NewUnstartedServer(Reading(turn.Handler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, strings.Repeat("x", size))
 	}))))

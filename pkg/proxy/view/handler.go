@@ -31,8 +31,8 @@ type Handler struct {
 // NewHandler returns the handler of the API.
 func NewHandler(o *Observer) *Handler {
 	h := &Handler{observer: o, mux: http.NewServeMux()}
-	whole := serve.NewTurn()  // for responses that hold everything, and much memory
-	single := serve.NewTurn() // for those about a Service, which may have 20,000 endpoints
+	whole := serve.NewTurn(1)  // for responses that hold everything, and much memory
+	single := serve.NewTurn(1) // for those about a Service, which may have 20,000 endpoints
 	comparing, tracking := serve.NewRestingTurn("the rules were compared"), serve.NewRestingTurn("the connections were counted")
 	rules := h.inForce(func(r *http.Request) (any, error) { return o.State().Ruleset(r.URL.Query().Get("mode")) })
 	compare := h.inForce(func(r *http.Request) (any, error) { return o.Compare(r.Context(), r.URL.Query().Get("mode")) })

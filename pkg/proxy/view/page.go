@@ -59,7 +59,7 @@ func NewPage(o *Observer, healthy func() bool) *Page {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/{$}", func(w http.ResponseWriter, r *http.Request) { p.answer(w, r, p.overview) })
 	mux.HandleFunc("/services/{namespace}/{name}", func(w http.ResponseWriter, r *http.Request) { p.answer(w, r, p.service) })
-	p.local = serve.Reading(serve.NewTurn().Handler(mux)) // a page may show a Service with very many endpoints
+	p.local = serve.Reading(serve.NewTurn(1).Handler(mux)) // a page may show a Service with very many endpoints
 	return p
 }
 
