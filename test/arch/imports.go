@@ -76,11 +76,10 @@ var rows = []row{
 	{"pkg/proxy/localhost/...", observed},
 	{"pkg/proxy/metrics/...", observed},
 	{"pkg/proxy/node/...", observed},
-	{"pkg/proxy/report/...", observed},
 	{"pkg/proxy/takeover/...", append([]string{"pkg/kernel/netlock"}, observed...)},
 	{"pkg/proxy/view/...", append([]string{"pkg/apis/status/...", "pkg/status"}, observed...)},
 
-	// What a proxy writes to the API server.
+	// What a proxy tells users, in its log and through the API server.
 	{"pkg/proxy/announce", append([]string{"pkg/apiclient"}, observed...)},
 
 	// The loop: it imports no backend, door or observer, and only the common part of the sources.

@@ -15,6 +15,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/tcpuser"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/announce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/canary"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/conntrack"
@@ -22,7 +23,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/localhost"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/report"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/takeover"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
@@ -84,7 +84,7 @@ func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checke
 	all := []proxy.Observer{
 		checker,
 		measured,
-		report.New(report.Config{Recorder: recorder, ExternalIPs: measured.ExternalIPs, Logger: logger}),
+		announce.NewReporter(announce.ReporterConfig{Recorder: recorder, ExternalIPs: measured.ExternalIPs, Logger: logger}),
 		watcher,
 		proxy.NewAfterSync(func(ctx context.Context) {
 			if err := p.tuner.ApplyMissing(ctx); err != nil {

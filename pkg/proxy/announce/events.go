@@ -1,7 +1,8 @@
-// Package announce writes what the API server gets from a proxy: Events (events.k8s.io/v1), which kubectl describe shows, and the removal
-// of the startup taint.
+// Package announce tells the users of a cluster, in the log and through the API server, what they may not expect of a Service, such as that it
+// is not served on an address or port, or not yet, and why; and removes the startup taint.
 //
-//	events.go    the Recorder: from an event of the proxy to an object of the API
+//	reporter.go  the Reporter: what is new in a sync; contested.go, externalips.go, refused.go and changed.go have its topics
+//	events.go    the Recorder: from an event of the proxy to an object of the API (events.k8s.io/v1), which kubectl describe shows
 //	queue.go     Events that are not published yet; limit.go and series.go keep them few
 //	failures.go  what is logged if they cannot be published
 //	taint.go     the TaintRemover

@@ -1,27 +1,29 @@
-// Package report logs, and publishes Events about, what a user may not expect of a Service: that it is not served on an address or port, or
-// not yet, and why. It only reports what the plan or the backend decides.
-package report
+package announce
 
 import (
+	"fmt"
+
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// Config configures an Observer.
-type Config struct {
+// ReporterConfig configures a Reporter.
+type ReporterConfig struct {
 	Recorder proxy.Recorder
 	// ExternalIPs is called after every sync with the number of Services whose external IPs are served, and of those whose are not.
 	ExternalIPs func(served, ignored int)
 	Logger      klog.Logger
 }
 
-// Observer reports once what is new in a sync. Its cost is proportional to what changed.
-type Observer struct {
+// Reporter is an Observer that reports once what is new in a sync, and only what the plan or the backend decides. Its cost is proportional to
+// what changed.
+type Reporter struct {
 	proxy.Ignore
-	config Config
+	config ReporterConfig
 	// started reports that there was a sync. served and ignored count the Services with external IPs.
 	started         bool
 	served, ignored int
@@ -31,40 +33,65 @@ type Observer struct {
 	delayed map[cluster.ServiceName]bool
 }
 
-var _ proxy.Observer = (*Observer)(nil)
+var _ proxy.Observer = (*Reporter)(nil)
 
-// New returns an Observer that has not seen a sync yet.
-func New(config Config) *Observer {
-	return &Observer{config: config, delayed: map[cluster.ServiceName]bool{}}
+// NewReporter returns a Reporter that has not seen a sync yet.
+func NewReporter(config ReporterConfig) *Reporter {
+	return &Reporter{config: config, delayed: map[cluster.ServiceName]bool{}}
 }
 
 // Synced implements [proxy.Observer].
-func (o *Observer) Synced(s *proxy.Sync) {
+func (r *Reporter) Synced(s *proxy.Sync) {
 	losers := newLosers(&s.Changes)
 	for name, change := range s.Changes.Decisions {
 		recreated := change.Was && change.Is && change.Before.UID != change.After.UID
 		if recreated {
 			losers = append(losers, name)
 		}
-		if change.Is && change.After.WithheldPorts > 0 && (!change.Was || change.Before.WithheldPorts == 0 || recreated) {
-			o.tooLarge(change.After)
-		}
-		if change.Is && change.After.Unbalanced() != "" && (!change.Was || change.Before.Unbalanced() != change.After.Unbalanced() || recreated) {
-			o.unbalanced(change.After)
-		}
-		if change.Is && change.After.Unfenced() != "" && (!change.Was || change.Before.Unfenced() != change.After.Unfenced() || recreated) {
-			o.unfenced(change.After)
+		for _, about := range decided() {
+			if change.Is && about.why(change.After) != "" && (!change.Was || about.why(change.Before) != about.why(change.After) || recreated) {
+				r.warn(name, change.After.UID, proxy.Event{Reason: about.reason, Action: "ProgramService", Once: about.why(change.After), Message: about.message(change.After)})
+			}
 		}
 	}
-	o.contested(losers, s.Plan)
-	o.externalIPs(s)
-	o.refusedPorts(s)
-	o.delays(s)
-	o.changed(s)
+	r.contested(losers, s.Plan)
+	r.externalIPs(s)
+	r.refusedPorts(s)
+	r.delays(s)
+	r.changed(s)
+}
+
+// decision is something that the plan of a Service may say. All nodes, of a mode at least, come to the same result, so one of them publishes it.
+type decision struct {
+	reason string
+	// why is what is said, "" if it is not, and message what to do about it.
+	why, message func(*plan.Service) string
+}
+
+// decided returns all decisions that are published.
+func decided() []decision {
+	tooLarge := func(s *plan.Service) string {
+		if s.WithheldPorts == 0 {
+			return ""
+		}
+		return plan.ProblemTooLarge
+	}
+	return []decision{
+		{plan.ProblemTooLarge, tooLarge, func(s *plan.Service) string {
+			return fmt.Sprintf("the last %d ports are not served: with all its ports, addresses and endpoints the Service would need too many rules. "+
+				"Use several Services with fewer ports each.", s.WithheldPorts)
+		}},
+		{plan.ProblemBalancing, (*plan.Service).Unbalanced, func(s *plan.Service) string {
+			return s.Unbalanced() + ". Connections are served all the same; see docs/balancing.md."
+		}},
+		{plan.ProblemFence, (*plan.Service).Unfenced, func(s *plan.Service) string {
+			return s.Unfenced() + ". Connections are served all the same, with the limits of the namespace, if there are any; see docs/limits.md."
+		}},
+	}
 }
 
 // warn publishes an Event about a Service, whose type is Warning.
-func (o *Observer) warn(about cluster.ServiceName, uid string, e proxy.Event) {
+func (r *Reporter) warn(about cluster.ServiceName, uid string, e proxy.Event) {
 	e.Kind, e.Namespace, e.Name, e.UID, e.Warning = "Service", about.Namespace, about.Name, uid, true
-	o.config.Recorder.Event(e)
+	r.config.Recorder.Event(e)
 }
