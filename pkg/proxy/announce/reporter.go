@@ -48,11 +48,20 @@ func (r *Reporter) Synced(s *proxy.Sync) {
 		if recreated {
 			losers = append(losers, name)
 		}
-		for _, about := range decided() {
-			if change.Is && about.why(change.After) != "" && (!change.Was || about.why(change.Before) != about.why(change.After) || recreated) {
-				r.warn(name, change.After.UID, proxy.Event{Reason: about.reason, Action: "ProgramService", Once: about.why(change.After), Message: about.message(change.After)})
+		if !change.Is {
+			continue
+		}
+		// All nodes, of a mode at least, come to the same decision, so one of them publishes it.
+		decided := func(reason string, why func(*plan.Service) string, format string, args ...any) {
+			if text := why(change.After); text != "" && (!change.Was || why(change.Before) != text || recreated) {
+				r.warn(name, change.After.UID, proxy.Event{Reason: reason, Action: "ProgramService", Once: text, Message: fmt.Sprintf(format, args...)})
 			}
 		}
+		decided(plan.ProblemTooLarge, tooLarge, "the last %d ports are not served: with all its ports, addresses and endpoints the Service would need too many rules. "+
+			"Use several Services with fewer ports each.", change.After.WithheldPorts)
+		decided(plan.ProblemBalancing, (*plan.Service).Unbalanced, "%s. Connections are served all the same; see docs/balancing.md.", change.After.Unbalanced())
+		decided(plan.ProblemFence, (*plan.Service).Unfenced, "%s. Connections are served all the same, with the limits of the namespace, if there are any; see docs/limits.md.",
+			change.After.Unfenced())
 	}
 	r.contested(losers, s.Plan)
 	r.externalIPs(s)
@@ -61,33 +70,12 @@ func (r *Reporter) Synced(s *proxy.Sync) {
 	r.changed(s)
 }
 
-// decision is something that the plan of a Service may say. All nodes, of a mode at least, come to the same result, so one of them publishes it.
-type decision struct {
-	reason string
-	// why is what is said, "" if it is not, and message what to do about it.
-	why, message func(*plan.Service) string
-}
-
-// decided returns all decisions that are published.
-func decided() []decision {
-	tooLarge := func(s *plan.Service) string {
-		if s.WithheldPorts == 0 {
-			return ""
-		}
-		return plan.ProblemTooLarge
+// tooLarge returns a text if ports of a Service are not served because it would need too many rules.
+func tooLarge(s *plan.Service) string {
+	if s.WithheldPorts == 0 {
+		return ""
 	}
-	return []decision{
-		{plan.ProblemTooLarge, tooLarge, func(s *plan.Service) string {
-			return fmt.Sprintf("the last %d ports are not served: with all its ports, addresses and endpoints the Service would need too many rules. "+
-				"Use several Services with fewer ports each.", s.WithheldPorts)
-		}},
-		{plan.ProblemBalancing, (*plan.Service).Unbalanced, func(s *plan.Service) string {
-			return s.Unbalanced() + ". Connections are served all the same; see docs/balancing.md."
-		}},
-		{plan.ProblemFence, (*plan.Service).Unfenced, func(s *plan.Service) string {
-			return s.Unfenced() + ". Connections are served all the same, with the limits of the namespace, if there are any; see docs/limits.md."
-		}},
-	}
+	return plan.ProblemTooLarge
 }
 
 // warn publishes an Event about a Service, whose type is Warning.
