@@ -307,12 +307,8 @@ const maxMessages, longestMessage = 50, 1000
 
 // judge adds what the proxy itself says is wrong. overdue is since when a change may be pending.
 func (n *Node) judge(info *v1alpha1.Info, overdue time.Time) {
-	if info.Sync != nil {
-		for _, family := range info.Sync.Families {
-			if family.Error != "" {
-				n.as(Failing, fmt.Sprintf("%s: the last sync failed: %s", family.Family, family.Error))
-			}
-		}
+	for _, family := range info.Sync.Failed() {
+		n.as(Failing, fmt.Sprintf("%s: the last sync failed: %s", family.Family, family.Error))
 	}
 	for _, what := range info.Waiting {
 		n.note("waits for " + what)

@@ -32,11 +32,9 @@ type Reader interface {
 // before, if anything was.
 func Failing(info *v1alpha1.Info, family string) error {
 	var failed []error
-	if info.Sync != nil {
-		for _, f := range info.Sync.Families {
-			if f.Error != "" && (family == "" || family == f.Family) {
-				failed = append(failed, fmt.Errorf("%s: the last sync failed, and what was in force there before stays so, if anything was: %s", f.Family, f.Error))
-			}
+	for _, f := range info.Sync.Failed() {
+		if family == "" || family == f.Family {
+			failed = append(failed, fmt.Errorf("%s: the last sync failed, and what was in force there before stays so, if anything was: %s", f.Family, f.Error))
 		}
 	}
 	return errors.Join(failed...)

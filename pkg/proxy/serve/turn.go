@@ -26,8 +26,8 @@ const (
 // given up. A source has one request at a time that is being made or waits for a turn, so that many of one source do not delay others.
 type Turn struct {
 	// busy is the error of a request that had to wait too long. rest is the pause after a response, in times of what it took.
-	busy string
-	rest time.Duration
+	busy  string
+	rest  time.Duration
 	turns chan struct{}
 	// rested is when the next response of a resting Turn may begin; its only turn guards it.
 	rested time.Time

@@ -140,12 +140,8 @@ type head struct {
 func (p *Page) head(s *status.State) head {
 	h := head{Info: s.Describe(), Now: s.Now, State: "Healthy", Tone: good}
 	failed := ""
-	if h.Sync != nil {
-		for _, family := range h.Sync.Families {
-			if family.Error != "" {
-				failed = cmp.Or(failed, fmt.Sprintf("The last sync failed in %s: %s", family.Family, family.Error))
-			}
-		}
+	if families := h.Sync.Failed(); len(families) > 0 {
+		failed = fmt.Sprintf("The last sync failed in %s: %s", families[0].Family, families[0].Error)
 	}
 	switch {
 	case h.Sync == nil:
