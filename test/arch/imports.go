@@ -26,7 +26,7 @@ var rows = []row{
 	{"pkg/apis/config/...", []string{"pkg/yamldoc", "pkg/logonce", "pkg/userfile"}},
 	{"pkg/apis/status/...", nil},
 	{"pkg/features/...", nil},
-	{"pkg/check", []string{"pkg/apis/status/...", "pkg/apiclient", "pkg/kernel/...", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend"}},
+	{"pkg/check", append([]string{"pkg/apis/status/...", "pkg/apiclient", "pkg/kernel/..."}, observed...)},
 	{"pkg/findings", []string{"pkg/apiclient", "pkg/apis/status/...", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source", "pkg/proxy/source/manifests", "pkg/terminal"}},
 
 	// The reader of YAML documents and the lines of their fields, independent of their content.
@@ -71,7 +71,6 @@ var rows = []row{
 
 	// The observers: they import the types that the loop passes to them, and at most their own door.
 	{"pkg/proxy/health/...", observed},
-	{"pkg/proxy/canary/...", observed},
 	{"pkg/proxy/conntrack/...", append([]string{"pkg/kernel/conntrack/..."}, observed...)},
 	{"pkg/proxy/localhost/...", observed},
 	{"pkg/proxy/metrics/...", observed},
