@@ -12,6 +12,9 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
@@ -100,7 +103,9 @@ const (
 func New(config *rest.Config, options Options) (*Fleet, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the number of questions at a time is bounded
-	clients, err := newClients(config, slicesKind())
+	clients, err := apiclient.New(config,
+		apiclient.Kinds{Version: corev1.SchemeGroupVersion, Objects: []runtime.Object{&corev1.PodList{}, &corev1.Service{}}},
+		apiclient.Kinds{Version: discoveryv1.SchemeGroupVersion, Objects: []runtime.Object{&discoveryv1.EndpointSliceList{}}})
 	if err != nil {
 		return nil, err
 	}
@@ -175,32 +180,18 @@ func (f *Fleet) targets(ctx context.Context) (all []target, notes []string, err 
 	return all, notes, nil
 }
 
-// each calls do with all numbers below n, some at a time.
+// each calls do with all numbers below n, some at a time, and shows the progress.
 func (f *Fleet) each(n, atOnce int, do func(i int)) {
-	var mu sync.Mutex // guards next and done
-	next, done := 0, 0
-	var all sync.WaitGroup
-	for range min(atOnce, n) {
-		all.Go(func() {
-			for {
-				mu.Lock()
-				i := next
-				next++
-				mu.Unlock()
-				if i >= n {
-					return
-				}
-				do(i)
-				mu.Lock()
-				done++
-				if f.options.Progress != nil {
-					f.options.Progress(done, n)
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	all.Wait()
+	var mu sync.Mutex
+	done := 0
+	inspect.InParallel(n, atOnce, func(i int) {
+		do(i)
+		mu.Lock()
+		defer mu.Unlock()
+		if done++; f.options.Progress != nil {
+			f.options.Progress(done, n)
+		}
+	})
 }
 
 // connection reaches the proxy in a pod.

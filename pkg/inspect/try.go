@@ -43,7 +43,7 @@ func Try(ctx context.Context, r Reader, e *v1alpha1.Explanation, n int) (*v1alph
 		return nil, err
 	}
 	var mu sync.Mutex
-	inParallel(n, func(int) {
+	InParallel(n, parallel, func(int) {
 		err := connect(ctx, strings.ToLower(e.Protocol), e.To)
 		mu.Lock()
 		defer mu.Unlock()
@@ -75,10 +75,10 @@ func (t *trial) conclude(results map[string]string, before, after map[string]uin
 	t.Succeeds, t.Conclusion = t.agrees() && asked == 0, t.conclusion()
 }
 
-// inParallel calls do with 0 to n-1, some at a time, and returns when all calls have.
-func inParallel(n int, do func(i int)) {
+// InParallel calls do with 0 to n-1, so many at a time, and returns when all calls have.
+func InParallel(n, atOnce int, do func(i int)) {
 	var wg sync.WaitGroup
-	slots := make(chan struct{}, parallel)
+	slots := make(chan struct{}, atOnce)
 	for i := range n {
 		slots <- struct{}{}
 		wg.Go(func() {
@@ -103,7 +103,7 @@ func (t *trial) askEndpoints(ctx context.Context) map[string]string {
 	}
 	addresses := e.Endpoints[:min(len(e.Endpoints), maxAsked)]
 	results := make([]string, len(addresses))
-	inParallel(len(addresses), func(i int) {
+	InParallel(len(addresses), parallel, func(i int) {
 		one := &trial{}
 		one.record(connect(ctx, "tcp", addresses[i]))
 		results[i] = one.result()

@@ -329,6 +329,14 @@ func (f Family) String() string {
 	return "IPv4"
 }
 
+// Unspecified returns the address that stands for all addresses of a machine.
+func (f Family) Unspecified() netip.Addr {
+	if f == IPv6 {
+		return netip.IPv6Unspecified()
+	}
+	return netip.IPv4Unspecified()
+}
+
 // MarshalText returns the name, so that a list of families is an array of names in a JSON log.
 func (f Family) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
 
