@@ -262,14 +262,13 @@ func (f *Fleet) ask(ctx context.Context, t target) *Node {
 	if code, _, err := c.get(ctx, f.options.Health, "/healthz"); err == nil {
 		n.health(code)
 	}
-	var answered *inspect.StatusError
 	digests, err := c.Digests(ctx, false)
-	switch {
+	switch answered, ok := errors.AsType[*inspect.StatusError](err); {
 	case err == nil:
 		n.Digest = digests.All
-	case errors.As(err, &answered) && answered.Code == http.StatusNotFound:
+	case ok && answered.Code == http.StatusNotFound:
 		n.note(isOlder)
-	case errors.As(err, &answered) && answered.Code == http.StatusServiceUnavailable:
+	case ok && answered.Code == http.StatusServiceUnavailable:
 		n.as(Failing, answered.Message)
 	default:
 		n.note(err.Error())

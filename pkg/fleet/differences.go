@@ -18,8 +18,7 @@ import (
 // service asks a proxy for a Service; nil if it does not know it.
 func service(ctx context.Context, c *inspect.Client, name cluster.ServiceName) (*v1alpha1.Service, error) {
 	found, err := c.Service(ctx, name)
-	var answered *inspect.StatusError
-	if errors.As(err, &answered) && answered.Code == http.StatusNotFound {
+	if answered, ok := errors.AsType[*inspect.StatusError](err); ok && answered.Code == http.StatusNotFound {
 		return nil, nil
 	}
 	return found, err

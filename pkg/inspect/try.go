@@ -64,8 +64,7 @@ func (t *trial) conclude(results map[string]string, before, after map[string]uin
 	for _, address := range t.explained.Endpoints {
 		one := v1alpha1.TriedEndpoint{Address: address, Result: results[address]}
 		if before != nil && after != nil {
-			n := after[address] - min(before[address], after[address])
-			one.Connections = &n
+			one.Connections = new(after[address] - min(before[address], after[address]))
 		}
 		if one.Connections != nil || one.Result != "" {
 			t.Endpoints = append(t.Endpoints, one)

@@ -70,7 +70,7 @@ func respond(answer func(*http.Request) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		object, err := answer(r)
 		if err != nil {
-			fail(w, err)
+			serve.Fail(w, codeOf(err), err.Error())
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
@@ -83,18 +83,15 @@ func respond(answer func(*http.Request) (any, error)) http.Handler {
 	})
 }
 
-// fail serves an error as a Status.
-func fail(w http.ResponseWriter, err error) {
-	code := http.StatusInternalServerError
-	var own *serve.Error
-	var question *status.QuestionError
-	switch {
-	case errors.As(err, &own):
-		code = own.Code
-	case errors.As(err, &question):
-		code = http.StatusBadRequest
+// codeOf returns the status code of an error.
+func codeOf(err error) int {
+	if own, ok := errors.AsType[*serve.Error](err); ok {
+		return own.Code
 	}
-	serve.Fail(w, code, err.Error())
+	if _, ok := errors.AsType[*status.QuestionError](err); ok {
+		return http.StatusBadRequest
+	}
+	return http.StatusInternalServerError
 }
 
 // inForce answers only when rules are in force: before, any answer would be wrong.

@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	_ "embed" // the style, the script and the templates
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -96,10 +95,7 @@ func (p *Page) answer(w http.ResponseWriter, r *http.Request, fill func(*http.Re
 	d := &document{Head: p.head(s), JSON: v1alpha1.Path + "/info"}
 	code := http.StatusOK
 	if err := fill(r, s, d); err != nil {
-		code = http.StatusInternalServerError
-		if own := new(serve.Error); errors.As(err, &own) {
-			code = own.Code
-		}
+		code = codeOf(err)
 		d.Title, d.Error = http.StatusText(code), err.Error()
 	}
 	header := w.Header()
