@@ -15,15 +15,11 @@ import (
 func newGatesCommand() *cobra.Command {
 	var markdown bool
 	var output string
-	var check func() error
 	command := &cobra.Command{
 		Use:   "feature-gates",
 		Short: "List the feature gates with stage, default, effect and planned end",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := check(); err != nil {
-				return err
-			}
 			out := cmd.OutOrStdout()
 			if markdown {
 				fmt.Fprint(out, gatesMarkdown())
@@ -40,7 +36,7 @@ func newGatesCommand() *cobra.Command {
 	}
 	command.Flags().BoolVar(&markdown, "markdown", false, "Print docs/feature-gates.md.")
 	_ = command.Flags().MarkHidden("markdown") // it is for "make docs"
-	check = outputFlag(command, &output, outputText, outputJSON, outputYAML)
+	outputFlag(command, &output, outputText, outputJSON, outputYAML)
 	return command
 }
 

@@ -15,7 +15,6 @@ import (
 func newValidateCommand() *cobra.Command {
 	var strict bool
 	var output string
-	var check func() error
 	command := &cobra.Command{
 		Use:   "validate FILE...",
 		Short: "Check configuration files",
@@ -26,14 +25,11 @@ Exit codes: 0 if all files are valid, 1 if one is not.`,
 		Example: `  kube-proxy config validate --strict /var/lib/kube-proxy/config.conf`,
 		Args:    usageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, names []string) error {
-			if err := check(); err != nil {
-				return err
-			}
 			return validateFiles(cmd, names, strict, output)
 		},
 	}
 	command.Flags().BoolVar(&strict, "strict", false, "Let warnings fail.")
-	check = outputFlag(command, &output, outputText, outputJSON, outputYAML)
+	outputFlag(command, &output, outputText, outputJSON, outputYAML)
 	return command
 }
 

@@ -1,11 +1,9 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,7 +23,6 @@ type drainOptions struct {
 	service, endpoint string
 	limit             time.Duration
 	output            string
-	checkOutput       func() error
 }
 
 // drainHelp is a part of the help of both commands.
@@ -82,7 +79,7 @@ func (o *drainOptions) addFlags(command *cobra.Command) {
 	flags.StringVar(&o.server, "server", inspect.DefaultServer, serverUsage)
 	flags.DurationVar(&o.timeout, "request-timeout", inspect.TurnTimeout, "Maximum `time` to wait for the running proxy.")
 	flags.DurationVar(&o.limit, "timeout", 5*time.Minute, "Wait for at most this `time`; 0 counts once.")
-	o.checkOutput = outputFlag(command, &o.output, outputText, outputJSON, outputYAML)
+	outputFlag(command, &o.output, outputText, outputJSON, outputYAML)
 }
 
 // run counts and waits. The progress is on standard error.
@@ -94,7 +91,7 @@ func (o *drainOptions) run(cmd *cobra.Command) error {
 		return app.UsageError{Err: err}
 	}
 	client, err := inspect.NewClient(o.server, o.timeout)
-	if err = cmp.Or(err, o.checkOutput()); err != nil {
+	if err != nil {
 		return app.UsageError{Err: err}
 	}
 	open, err := inspect.Drain{
@@ -106,7 +103,7 @@ func (o *drainOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	err = show(cmd, o.output, open, func(out io.Writer) error { return printer(cmd).PrintOpen(out, open) })
+	err = show(cmd, o.output, open, func() string { return printer(cmd).OpenConnections(open) })
 	if err = errors.Join(err, failing(cmd, client, "")); err == nil && open.Connections > 0 {
 		return app.ExitCode{Code: exitOpen}
 	}

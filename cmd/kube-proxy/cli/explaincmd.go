@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -28,10 +27,9 @@ const maxTries = 1000
 // explainOptions are the flags of "kube-proxy explain".
 type explainOptions struct {
 	readerOptions
-	connection  status.Question
-	try         int
-	output      string
-	checkOutput func() error
+	connection status.Question
+	try        int
+	output     string
 }
 
 func newExplainCommand() *cobra.Command {
@@ -73,7 +71,7 @@ another result than explained or an endpoint did not answer, 1 or 2 if there is 
 	command.Flags().StringVar(&opts.connection.To, "to", "", "The `destination`, in place of the argument.")
 	command.Flags().StringVar(&opts.connection.Interface, "interface", "", "Interface `name` that the connection arrives on, if the proxy detects local traffic by it.")
 	command.Flags().IntVar(&opts.try, "try", 0, "Send this `number` of connections from this node, at most 1000.")
-	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
+	outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
 	_ = command.RegisterFlagCompletionFunc("to", opts.completeServices)
 	return command
 }
@@ -88,7 +86,7 @@ func (o *explainOptions) check() error {
 	case o.try > 0 && (o.connection.From != "node" || !o.running()):
 		return app.UsageError{Err: fmt.Errorf("--try sends connections from this node: it needs --from node and a running proxy")}
 	}
-	return o.checkOutput()
+	return nil
 }
 
 // run explains the connection, and with --try sends some.
@@ -109,7 +107,7 @@ func (o *explainOptions) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	if err := show(cmd, o.output, explanation, func(out io.Writer) error { return printer(cmd).PrintExplanation(out, explanation) }); err != nil {
+	if err := show(cmd, o.output, explanation, func() string { return printer(cmd).Explanation(explanation) }); err != nil {
 		return err
 	}
 	family := cluster.IPv4

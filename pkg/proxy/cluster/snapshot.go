@@ -35,6 +35,12 @@ func (n ServiceName) Compare(o ServiceName) int {
 
 func (n ServiceName) String() string { return n.Namespace + "/" + n.Name }
 
+// ParseServiceName parses what String returns. It is not ok for any other text.
+func ParseServiceName(text string) (n ServiceName, ok bool) {
+	n.Namespace, n.Name, ok = strings.Cut(text, "/")
+	return n, ok && n.Namespace != "" && n.Name != "" && !strings.Contains(n.Name, "/")
+}
+
 // Service holds the fields of a Service that affect its traffic, and its endpoints in the whole cluster.
 type Service struct {
 	Name ServiceName
@@ -321,6 +327,14 @@ func (f Family) String() string {
 		return "IPv6"
 	}
 	return "IPv4"
+}
+
+// Unspecified returns the address that stands for all addresses of a machine.
+func (f Family) Unspecified() netip.Addr {
+	if f == IPv6 {
+		return netip.IPv6Unspecified()
+	}
+	return netip.IPv4Unspecified()
 }
 
 // MarshalText returns the name, so that a list of families is an array of names in a JSON log.

@@ -50,7 +50,7 @@ func (p *Plan) Meets(to netip.AddrPort, protocol cluster.Protocol) iter.Seq[Fron
 			return
 		}
 		if _, served := slices.BinarySearchFunc(p.Node.NodePortAddrs, frontend.Addr, netip.Addr.Compare); served {
-			frontend.Addr = anyAddr(frontend.Family())
+			frontend.Addr = frontend.Family().Unspecified()
 			yield(frontend)
 		}
 	}

@@ -129,7 +129,7 @@ func (d *decision) addresses(port *cluster.ServicePort, family cluster.Family) [
 		add(ExternalIP, port.Port, d.service.ExternalIPs()...)
 	}
 	if port.NodePort != 0 {
-		all = append(all, address{NodePort, anyAddr(family), port.NodePort})
+		all = append(all, address{NodePort, family.Unspecified(), port.NodePort})
 	}
 	return all
 }
@@ -138,13 +138,6 @@ func (d *decision) addresses(port *cluster.ServicePort, family cluster.Family) [
 // loopback or multicast address belongs to each machine itself.
 func usable(addr netip.Addr) bool {
 	return addr.IsValid() && !addr.IsUnspecified() && !addr.IsLoopback() && !addr.IsMulticast()
-}
-
-func anyAddr(family cluster.Family) netip.Addr {
-	if family == cluster.IPv6 {
-		return netip.IPv6Unspecified()
-	}
-	return netip.IPv4Unspecified()
 }
 
 // port computes all routes of one port in one family.

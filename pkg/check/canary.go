@@ -1,4 +1,4 @@
-package canary
+package check
 
 import (
 	"context"
@@ -37,7 +37,7 @@ const (
 	calm = 30 * time.Second
 )
 
-// The groups of checks that Config.Check makes: kernel settings, and the chains of all packet filters that drop everything; if connections
+// The groups of checks that a Canary makes: kernel settings, and the chains of all packet filters that drop everything; if connections
 // fail, also how full the connection tracking table is, and whether the proxy has rules.
 const (
 	Settings = "settings"
@@ -46,8 +46,8 @@ const (
 	Rules    = "proxy"
 )
 
-// Config configures a Canary.
-type Config struct {
+// CanaryConfig configures a Canary.
+type CanaryConfig struct {
 	// Families are those that the backend serves, Node is the name of this node.
 	Families []cluster.Family
 	Node     string
@@ -57,7 +57,7 @@ type Config struct {
 	// Causes calls connect, which connects to these addresses, each with one endpoint, and returns until ctx ends why each fails; "" if no
 	// packet was seen.
 	Causes func(ctx context.Context, to, endpoints []netip.AddrPort, connect func()) ([]string, error)
-	// Check returns what is wrong for one of the groups. Measure measures the processor time that it uses, of the calling thread.
+	// Check returns what is wrong for one of the groups: Checker.Failed. Measure measures the processor time that it uses, of the calling thread.
 	Check    func(ctx context.Context, group string) []string
 	Measure  func(ctx context.Context) (_ context.Context, spent func() time.Duration)
 	Recorder proxy.Recorder
@@ -73,10 +73,12 @@ type Caller interface {
 	Close()
 }
 
-// Canary is an Observer that tries the rules.
+// Canary is an Observer that tries the rules: once a second it connects, in each family, to a cluster IP that no Service has
+// (plan.Options.Canary) and whose endpoint it is itself. If that fails twice, it asks for a trace of the second connection, which says why.
+// Between that it makes checks of what it cannot try, because only packets that the node forwards meet it.
 type Canary struct {
 	proxy.Ignore
-	config  Config
+	config  CanaryConfig
 	known   map[string]*logonce.Condition
 	untried map[cluster.Family]*logonce.Condition
 	// traced are the failing connections by family, checked the results of the last check of each group, and due is when the next one is.
@@ -99,8 +101,8 @@ type failure struct {
 	at       time.Time
 }
 
-// New returns a Canary. Run tries the rules, once a plan with its routes is in force.
-func New(config Config) *Canary {
+// NewCanary returns a Canary. Run tries the rules, once a plan with its routes is in force.
+func NewCanary(config CanaryConfig) *Canary {
 	c := &Canary{
 		config: config, known: map[string]*logonce.Condition{}, untried: map[cluster.Family]*logonce.Condition{}, traced: map[cluster.Family]*failure{},
 		checked: map[string]string{}, due: map[string]time.Time{}, routes: map[cluster.Family]*plan.Route{},

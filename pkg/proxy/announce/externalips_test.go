@@ -1,4 +1,4 @@
-package report
+package announce
 
 import (
 	"fmt"
@@ -21,7 +21,7 @@ type harness struct {
 func newHarness(serve bool) *harness {
 	h := &harness{}
 	h.Options.ServeExternalIPs = serve
-	h.Observer = New(Config{Recorder: h, Logger: h.Logger(), ExternalIPs: func(served, ignored int) { h.served, h.ignored = served, ignored }})
+	h.Observer = NewReporter(ReporterConfig{Recorder: h, Logger: h.Logger(), ExternalIPs: func(served, ignored int) { h.served, h.ignored = served, ignored }})
 	return h
 }
 

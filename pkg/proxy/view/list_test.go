@@ -1,4 +1,4 @@
-package page
+package view
 
 import (
 	"fmt"
@@ -19,7 +19,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
 	"github.com/seed-11a05479/kube-proxy/pkg/status"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
@@ -166,7 +165,7 @@ func (f *fixture) kept() *index {
 func BenchmarkOverview(b *testing.B) {
 	sized := clusters.NewSized(10_000, 2)
 	s := &status.State{Snapshot: &cluster.Snapshot{Services: sized.Services.Map(), Node: &cluster.Node{}}, Plan: sized.Plan(), Info: v1alpha1.Info{Started: new(time.Time)}}
-	p := New(Config{Observer: view.New(view.Config{Clock: clock.RealClock{}}), Healthy: func() bool { return true }})
+	p := NewPage(New(Config{Clock: clock.RealClock{}}), func() bool { return true })
 	r := httptest.NewRequest(http.MethodGet, "/?sort=-rate", http.NoBody)
 	for name, changed := range map[string]bool{"unchanged": false, "changed": true} {
 		b.Run(name, func(b *testing.B) {

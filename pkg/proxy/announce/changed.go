@@ -1,4 +1,4 @@
-package report
+package announce
 
 import (
 	"net/netip"
@@ -12,8 +12,8 @@ const level = 4
 
 // changed logs the Services that a sync changed, one line each; not those of the first sync: all of them are new, and the line about that
 // sync contains their number. A change that a sync fails to program is logged after the sync that succeeds.
-func (o *Observer) changed(s *proxy.Sync) {
-	logger := o.config.Logger.V(level)
+func (r *Reporter) changed(s *proxy.Sync) {
+	logger := r.config.Logger.V(level)
 	if !logger.Enabled() || s.Before == nil || s.Err() != nil {
 		return
 	}

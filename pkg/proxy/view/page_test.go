@@ -1,4 +1,4 @@
-package page
+package view
 
 import (
 	"context"
@@ -25,14 +25,13 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-var objects = clusters.Service("shop/web", "clusterIPs: [10.96.0.10], type: LoadBalancer, externalTrafficPolicy: Local, sessionAffinity: ClientIP, "+
+var shopObjects = clusters.Service("shop/web", "clusterIPs: [10.96.0.10], type: LoadBalancer, externalTrafficPolicy: Local, sessionAffinity: ClientIP, "+
 	"loadBalancerSourceRanges: [192.0.2.0/24], ports: [{name: http, port: 80, nodePort: 30080}]") +
 	"status: {loadBalancer: {ingress: [{ip: 203.0.113.7}]}}\n" +
 	clusters.Slice("shop/web", "web-1", "{name: http, port: 8080}", "{addresses: [10.244.1.2], nodeName: node1}",
@@ -74,7 +73,7 @@ func (*fakeKernel) Counts(cluster.Family) backend.Counting { return backend.Coun
 // fixture is a page of a proxy on node1.
 type fixture struct {
 	*testing.T
-	observer *view.Observer
+	observer *Observer
 	kernel   *fakeKernel
 	healthy  bool
 	waiting  []string
@@ -86,7 +85,7 @@ type fixture struct {
 // newFixture returns a page before the first sync. It is used in a bubble of synctest, which starts at 2000-01-01.
 func newFixture(t *testing.T) *fixture {
 	f := &fixture{T: t, kernel: &fakeKernel{began: time.Now()}, healthy: true}
-	f.observer = view.New(view.Config{
+	f.observer = New(Config{
 		Version: "v1.2.3", Mode: "nftables", Started: time.Now(), Families: []cluster.Family{cluster.IPv4}, Node: "node1",
 		Unowned: func() []cluster.Unowned {
 			return []cluster.Unowned{{Service: cluster.ServiceName{Namespace: "shop", Name: "wbe"}, Slices: []*cluster.EndpointSlice{{Name: "wbe-1"}}}}
@@ -94,7 +93,7 @@ func newFixture(t *testing.T) *fixture {
 		Counter: backend.NewSharedCounter(f.kernel), Clock: clock.RealClock{}, Waiting: func() []string { return f.waiting },
 		Invalid: map[string]func() []string{"InvalidManifest": func() []string { return f.invalid }},
 	})
-	f.page = New(Config{Observer: f.observer, Healthy: func() bool { return f.healthy }})
+	f.page = NewPage(f.observer, func() bool { return f.healthy })
 	return f
 }
 
@@ -174,11 +173,11 @@ func TestGolden(t *testing.T) {
 
 // lives lets the proxy work for some minutes, with a failed sync, a repair, and an earlier look at the page.
 func (f *fixture) lives() {
-	f.sync(objects, nil)
+	f.sync(shopObjects, nil)
 	time.Sleep(2 * time.Minute)
-	f.sync(strings.ReplaceAll(objects, "10.244.2.2", "10.244.2.4"), errors.New("netlink: no buffer space available"))
+	f.sync(strings.ReplaceAll(shopObjects, "10.244.2.2", "10.244.2.4"), errors.New("netlink: no buffer space available"))
 	time.Sleep(time.Minute)
-	f.sync(strings.ReplaceAll(objects, "10.244.2.2", "10.244.2.4"), nil)
+	f.sync(strings.ReplaceAll(shopObjects, "10.244.2.2", "10.244.2.4"), nil)
 	f.observer.Drifted(backend.Drift{Family: cluster.IPv4, What: "chain services: 1 rule is missing", Writer: "nft"})
 	f.get("/")
 	time.Sleep(5 * time.Second)
@@ -196,12 +195,12 @@ func TestHead(t *testing.T) {
 		}
 		f.healthy, f.waiting = false, []string{"services", "nodes"}
 		check("Starting", warn, "No sync has finished yet; the rules of an earlier proxy stay in force. Waiting for: services, nodes.")
-		f.sync(objects, errors.New("no rights"))
+		f.sync(shopObjects, errors.New("no rights"))
 		f.waiting = nil
 		check("Not healthy", bad, "The last sync failed in IPv4: no rights")
 		f.healthy = true
 		check("Sync failed", warn, "The last sync failed in IPv4: no rights")
-		f.sync(objects, nil)
+		f.sync(shopObjects, nil)
 		check("Healthy", good, "")
 		f.healthy = false
 		check("Not healthy", bad, "A change has been waiting for too long to be programmed.")
@@ -212,7 +211,7 @@ func TestHead(t *testing.T) {
 func TestLocalOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
-		f.sync(objects, nil)
+		f.sync(shopObjects, nil)
 		for _, path := range []string{"/", "/services/shop/web"} {
 			for _, test := range []struct {
 				method, client string
@@ -265,7 +264,7 @@ func renamed(s *cluster.Snapshot, names ...string) *cluster.Snapshot {
 func TestHostileNames(t *testing.T) {
 	shape := func(f *fixture, names ...string) (shapes []string) {
 		f.Helper()
-		ordinary, err := cases.Snapshot(objects, cluster.IPv4)
+		ordinary, err := cases.Snapshot(shopObjects, cluster.IPv4)
 		if err != nil {
 			f.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package canary
+package check
 
 import (
 	"context"
@@ -41,7 +41,7 @@ type bird struct {
 func newBird(t *testing.T) *bird {
 	t.Helper()
 	b := &bird{T: t, broken: map[string]bool{}, wrong: map[string][]string{}, counted: map[string]int{}}
-	b.Canary = New(Config{
+	b.Canary = NewCanary(CanaryConfig{
 		Families: []cluster.Family{cluster.IPv4}, Node: "n1", Recorder: b, Broken: func(check string, broken bool) { b.broken[check] = broken },
 		Caller: b, Unrouted: func(netip.AddrPort) error { return b.unrouted },
 		Check: func(_ context.Context, group string) []string { b.counted[group]++; return b.wrong[group] },
@@ -104,8 +104,8 @@ var (
 	}
 )
 
-// TestConnections has connections that fail once, twice, and for long.
-func TestConnections(t *testing.T) {
+// TestCanaryConnections has connections that fail once, twice, and for long.
+func TestCanaryConnections(t *testing.T) {
 	b := begun(t, nil, syscall.ETIMEDOUT, nil)
 	for _, name := range []string{"a connection", "one that is slow", "another one"} {
 		b.want(name, works)
@@ -133,8 +133,8 @@ func TestConnections(t *testing.T) {
 	b.want("healed", works)
 }
 
-// TestInForce tries what the rules in force have.
-func TestInForce(t *testing.T) {
+// TestCanaryInForce tries what the rules in force have.
+func TestCanaryInForce(t *testing.T) {
 	if found, tried := newBird(t).try(t.Context()); tried {
 		t.Errorf("before the first sync: %v", found)
 	}
@@ -152,8 +152,8 @@ func TestInForce(t *testing.T) {
 	}
 }
 
-// TestChecks reports what checks find, the more rarely the more they cost.
-func TestChecks(t *testing.T) {
+// TestCanaryChecks reports what checks find, the more rarely the more they cost.
+func TestCanaryChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := begun(t, nil)
 		b.spent = 5 * time.Millisecond
@@ -179,8 +179,8 @@ func TestChecks(t *testing.T) {
 	})
 }
 
-// TestReport reports what is broken once, and its end.
-func TestReport(t *testing.T) {
+// TestCanaryReport reports what is broken once, and its end.
+func TestCanaryReport(t *testing.T) {
 	b := newBird(t)
 	for _, found := range []map[string]string{{}, {Settings: "no IPv4"}, {Settings: "no IPv4"}, {Settings: "no IPv6"}, {Settings: "no IPv6", "IPv4": "refused"}} {
 		b.report(t.Context(), found)
@@ -205,8 +205,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestRun tries once a second, until its end.
-func TestRun(t *testing.T) {
+// TestCanaryRun tries once a second, until its end.
+func TestCanaryRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := begun(t, nil)
 		b.wrong[Settings] = []string{"no IPv4"}
@@ -221,10 +221,10 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestLevel has the values of the flag.
-func TestLevel(t *testing.T) {
+// TestCanaryLevel has the values of the flag.
+func TestCanaryLevel(t *testing.T) {
 	for text, valid := range map[string]bool{"none": true, "report": true, "healthz": true, "": false, "true": false} {
-		var l Level
+		var l CanaryLevel
 		if err := l.Set(text); (err == nil) != valid || valid && l.String() != text {
 			t.Errorf("%q: %q, %v", text, l, err)
 		}

@@ -1,4 +1,4 @@
-package page
+package view
 
 import (
 	"bytes"
@@ -28,7 +28,7 @@ func TestTemplates(t *testing.T) {
 		f.lives()
 		f.page.templates = own
 		for _, name := range append(hostileNames(), "web") {
-			s, err := cases.Snapshot(objects, cluster.IPv4)
+			s, err := cases.Snapshot(shopObjects, cluster.IPv4)
 			if err != nil {
 				t.Fatal(err)
 			}

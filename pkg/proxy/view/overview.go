@@ -1,4 +1,4 @@
-package page
+package view
 
 import (
 	"cmp"
@@ -46,8 +46,8 @@ type finding struct {
 	First, FirstURL, Message string
 }
 
-// maxRepairs is the number of repairs that the page shows.
-const maxRepairs = 5
+// shownRepairs is the number of repairs that the page shows.
+const shownRepairs = 5
 
 // index is what the overview needs of all Services, as long as nothing changes.
 type index struct {
@@ -122,7 +122,7 @@ func (p *Page) overview(r *http.Request, s *status.State, d *document) error {
 		return s.Connections(ctx, s.Routes(status.Filter{}), false)
 	})
 	rows := newRows(s, i.services, &counts)
-	history, repairs := p.config.Observer.History().Items, p.config.Observer.Repairs().Items
+	history, repairs := p.observer.History().Items, p.observer.Repairs().Items
 	slices.Reverse(repairs)
 	d.Title, d.JSON = cmp.Or(d.Head.Node, "kube-proxy"), v1alpha1.Path+"/services?connections=true"
 	d.Overview = &overview{
@@ -130,7 +130,7 @@ func (p *Page) overview(r *http.Request, s *status.State, d *document) error {
 		Tiles:  tiles(s, i, rows, &counts, history),
 		Charts: charts(history), Minutes: busy(history), Findings: slices.Concat(i.findings, unowned(s)),
 		List:    newList(s, rows, q, &counts, i.findings),
-		Repairs: repairs[:min(len(repairs), maxRepairs)], Forgotten: max(0, len(repairs)-maxRepairs),
+		Repairs: repairs[:min(len(repairs), shownRepairs)], Forgotten: max(0, len(repairs)-shownRepairs),
 	}
 	return nil
 }
@@ -163,12 +163,12 @@ func tiles(s *status.State, i *index, rows []row, counts *counters, history []v1
 	}
 	return []tile{
 		{Label: "Services", Value: count(info.Services), Note: count(info.Frontends) + " frontends"},
-		problems, connections, refused, synced(s.Now, info.Sync), changed,
+		problems, connections, refused, syncTile(s.Now, info.Sync), changed,
 	}
 }
 
-// synced is the tile of the last sync, which may be nil.
-func synced(now time.Time, last *v1alpha1.Sync) tile {
+// syncTile is the tile of the last sync, which may be nil.
+func syncTile(now time.Time, last *v1alpha1.Sync) tile {
 	t := tile{Label: "Last sync", Value: unknown, Note: "none has ended"}
 	if last == nil {
 		return t

@@ -1,4 +1,4 @@
-package page
+package view
 
 import (
 	"bytes"
@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	_ "embed" // the style, the script and the templates
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"net/http"
 	"reflect"
@@ -16,7 +15,6 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
 	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
 
@@ -32,16 +30,10 @@ var markup string
 // idle is the time without a request after which cached data is dropped.
 const idle = time.Minute
 
-// Config configures a Page.
-type Config struct {
-	Observer *view.Observer
-	// Healthy reports whether the proxy keeps up with the cluster: as /healthz reports it, except for draining.
-	Healthy func() bool
-}
-
 // Page serves the pages, to local clients only, like the API.
 type Page struct {
-	config    Config
+	observer  *Observer
+	healthy   func() bool
 	templates *templates
 	policy    string
 	local     http.Handler
@@ -52,13 +44,13 @@ type Page struct {
 	timer *time.Timer
 }
 
-// New returns a Page.
-func New(config Config) *Page {
+// NewPage returns a Page. healthy reports whether the proxy keeps up with the cluster: as /healthz reports it, except for draining.
+func NewPage(o *Observer, healthy func() bool) *Page {
 	parsed, err := parseTemplates("page", strings.NewReplacer("STYLE", style, "SCRIPT", script).Replace(markup), functions())
 	if err != nil {
 		panic(err) // not reached: the file is embedded, and tested
 	}
-	p := &Page{config: config, meter: newMeter(), templates: parsed}
+	p := &Page{observer: o, healthy: healthy, meter: newMeter(), templates: parsed}
 	p.policy = strings.Join([]string{
 		"default-src 'none'", "style-src " + hash(style), "script-src " + hash(script), "connect-src 'self'", "img-src data:",
 		"form-action 'self'", "base-uri 'none'", "frame-ancestors 'none'",
@@ -99,14 +91,11 @@ func (p *Page) html(d *document) []byte {
 // answer serves the document that fill completes, or its error, which is a serve.Error.
 func (p *Page) answer(w http.ResponseWriter, r *http.Request, fill func(*http.Request, *status.State, *document) error) {
 	p.touch()
-	s := p.config.Observer.State()
+	s := p.observer.State()
 	d := &document{Head: p.head(s), JSON: v1alpha1.Path + "/info"}
 	code := http.StatusOK
 	if err := fill(r, s, d); err != nil {
-		code = http.StatusInternalServerError
-		if own := new(serve.Error); errors.As(err, &own) {
-			code = own.Code
-		}
+		code = codeOf(err)
 		d.Title, d.Error = http.StatusText(code), err.Error()
 	}
 	header := w.Header()
@@ -147,17 +136,13 @@ type head struct {
 func (p *Page) head(s *status.State) head {
 	h := head{Info: s.Describe(), Now: s.Now, State: "Healthy", Tone: good}
 	failed := ""
-	if h.Sync != nil {
-		for _, family := range h.Sync.Families {
-			if family.Error != "" {
-				failed = cmp.Or(failed, fmt.Sprintf("The last sync failed in %s: %s", family.Family, family.Error))
-			}
-		}
+	if families := h.Sync.Failed(); len(families) > 0 {
+		failed = fmt.Sprintf("The last sync failed in %s: %s", families[0].Family, families[0].Error)
 	}
 	switch {
 	case h.Sync == nil:
 		h.State, h.Tone, h.Why = "Starting", warn, "No sync has finished yet; the rules of an earlier proxy stay in force."
-	case !p.config.Healthy():
+	case !p.healthy():
 		h.State, h.Tone, h.Why = "Not healthy", bad, cmp.Or(failed, "A change has been waiting for too long to be programmed.")
 	case failed != "":
 		h.State, h.Tone, h.Why = "Sync failed", warn, failed

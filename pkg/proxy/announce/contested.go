@@ -1,4 +1,4 @@
-package report
+package announce
 
 import (
 	"fmt"
@@ -45,7 +45,7 @@ func lost(before, after *plan.Claims) iter.Seq[*plan.Route] {
 
 // contested reports all frontends on which these Services are not served, if any. Its text depends only on the plan, so that a
 // restarted process publishes the same Event, and the API server can detect the duplicate.
-func (o *Observer) contested(losers []cluster.ServiceName, p *plan.Plan) {
+func (r *Reporter) contested(losers []cluster.ServiceName, p *plan.Plan) {
 	slices.SortFunc(losers, cluster.ServiceName.Compare)
 	for _, name := range slices.Compact(losers) {
 		var lost []string
@@ -62,9 +62,9 @@ func (o *Observer) contested(losers []cluster.ServiceName, p *plan.Plan) {
 			lost = append(lost[:maxListed], fmt.Sprintf("and %d more", more))
 		}
 		named := strings.Join(lost, "; ")
-		o.config.Logger.Info("Service shares addresses with other Services and is not served on them", "service", name, "addresses", named)
+		r.config.Logger.Info("Service shares addresses with other Services and is not served on them", "service", name, "addresses", named)
 		service, _ := p.Services.Get(name)
-		o.warn(name, service.UID, proxy.Event{Reason: plan.ProblemContested, Action: "ServeAddress", Once: all,
+		r.warn(name, service.UID, proxy.Event{Reason: plan.ProblemContested, Action: "ServeAddress", Once: all,
 			Message: fmt.Sprintf("Other Services have the same address, protocol and port: %s. Give one of them another address or port.", named)})
 	}
 }

@@ -1,4 +1,4 @@
-package report
+package announce
 
 import (
 	"fmt"
@@ -17,7 +17,7 @@ type contest struct{ observers.Cluster }
 
 func newContest() *contest {
 	h := &contest{}
-	h.Observer = New(Config{Recorder: h, ExternalIPs: func(int, int) {}, Logger: h.Logger()})
+	h.Observer = NewReporter(ReporterConfig{Recorder: h, ExternalIPs: func(int, int) {}, Logger: h.Logger()})
 	h.Sync() // the first sync may log more
 	return h
 }

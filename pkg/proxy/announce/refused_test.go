@@ -1,4 +1,4 @@
-package report
+package announce
 
 import (
 	"errors"
@@ -19,7 +19,7 @@ import (
 // after it was served, and when the Service is recreated.
 func TestEvents(t *testing.T) {
 	r := &observers.Cluster{}
-	w := New(Config{Recorder: r, ExternalIPs: func(int, int) {}, Logger: logr.Discard()})
+	w := NewReporter(ReporterConfig{Recorder: r, ExternalIPs: func(int, int) {}, Logger: logr.Discard()})
 	var history proxy.History
 	name := cluster.ServiceName{Namespace: "default", Name: "web"}
 	for _, step := range []struct {
@@ -52,7 +52,7 @@ func TestEvents(t *testing.T) {
 // the Service is recreated.
 func TestTooLarge(t *testing.T) {
 	r := &observers.Cluster{}
-	w := New(Config{Recorder: r, ExternalIPs: func(int, int) {}, Logger: logr.Discard()})
+	w := NewReporter(ReporterConfig{Recorder: r, ExternalIPs: func(int, int) {}, Logger: logr.Discard()})
 	var history proxy.History
 	name := cluster.ServiceName{Namespace: "default", Name: "web"}
 	for i, step := range []struct {
@@ -77,7 +77,7 @@ func TestTooLarge(t *testing.T) {
 // for a few.
 func TestDelayed(t *testing.T) {
 	r := &observers.Cluster{}
-	w := New(Config{Recorder: r, ExternalIPs: func(int, int) {}, Logger: logr.Discard()})
+	w := NewReporter(ReporterConfig{Recorder: r, ExternalIPs: func(int, int) {}, Logger: logr.Discard()})
 	var history proxy.History
 	for i, step := range []struct{ delayed, events int }{{0, 0}, {1, 1}, {1, 0}, {2, 1}, {0, 0}, {1, 1}, {10_000, maxDelayed - 1}, {10_000, 0}} {
 		s := &proxy.Sync{Plan: &plan.Plan{}, After: &cluster.Snapshot{Node: &cluster.Node{Name: "n1"}}}

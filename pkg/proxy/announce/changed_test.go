@@ -1,4 +1,4 @@
-package report
+package announce
 
 import (
 	"bytes"
@@ -55,7 +55,7 @@ func TestChanged(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			var log bytes.Buffer
 			logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log), textlogger.Verbosity(c.level)))
-			New(Config{Logger: logger}).changed(&c.sync)
+			NewReporter(ReporterConfig{Logger: logger}).changed(&c.sync)
 			got := regexp.MustCompile(`(?m)^I.*?\] `).ReplaceAllString(log.String(), "")
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("logged (-want +got):\n%s", diff)

@@ -1,4 +1,4 @@
-package report
+package announce
 
 import (
 	"fmt"
@@ -13,37 +13,37 @@ import (
 
 // externalIPs reports which Services have external IPs, and whether they are served. Any user who may write a Service can capture
 // traffic with spec.externalIPs (CVE-2020-8554), so the plan leaves them out unless the feature gate AllowServiceExternalIPs is on.
-func (o *Observer) externalIPs(s *proxy.Sync) {
+func (r *Reporter) externalIPs(s *proxy.Sync) {
 	for name, change := range s.Changes.Services {
-		o.count(change.Before, s.Changes.Before, -1)
-		o.count(change.After, s.Plan, +1)
+		r.count(change.Before, s.Changes.Before, -1)
+		r.count(change.After, s.Plan, +1)
 		if hasNew(change.Before, change.After) && withheld(name, s.Plan) {
-			o.ignoresExternalIPs(change.After)
+			r.ignoresExternalIPs(change.After)
 		}
 	}
-	o.config.ExternalIPs(o.served, o.ignored)
-	if o.started {
+	r.config.ExternalIPs(r.served, r.ignored)
+	if r.started {
 		return
 	}
-	o.started = true
+	r.started = true
 	switch {
-	case o.served > 0:
-		o.config.Logger.Info("Serving external IPs is deprecated: any user who may write Services can capture traffic with them (CVE-2020-8554)",
-			"services", o.served, "hint", "stop using spec.externalIPs before the feature gate AllowServiceExternalIPs is removed")
-	case o.ignored > 0:
-		o.config.Logger.Info("External IPs are not served because the feature gate AllowServiceExternalIPs is off (CVE-2020-8554)",
-			"services", o.ignored, "hint", "kube-proxy audit suggests manifests to use instead")
+	case r.served > 0:
+		r.config.Logger.Info("Serving external IPs is deprecated: any user who may write Services can capture traffic with them (CVE-2020-8554)",
+			"services", r.served, "hint", "stop using spec.externalIPs before the feature gate AllowServiceExternalIPs is removed")
+	case r.ignored > 0:
+		r.config.Logger.Info("External IPs are not served because the feature gate AllowServiceExternalIPs is off (CVE-2020-8554)",
+			"services", r.ignored, "hint", "kube-proxy audit suggests manifests to use instead")
 	}
 }
 
 // count adds n to the number of served or ignored Services. s may be nil.
-func (o *Observer) count(s *cluster.Service, p *plan.Plan, n int) {
+func (r *Reporter) count(s *cluster.Service, p *plan.Plan, n int) {
 	switch {
 	case s == nil || len(s.ExternalIPs()) == 0:
 	case withheld(s.Name, p):
-		o.ignored += n
+		r.ignored += n
 	default:
-		o.served += n
+		r.served += n
 	}
 }
 
@@ -62,13 +62,13 @@ func hasNew(before, now *cluster.Service) bool {
 }
 
 // ignoresExternalIPs publishes an Event. It is the same for the same addresses, so that the proxies of all nodes publish it once.
-func (o *Observer) ignoresExternalIPs(s *cluster.Service) {
+func (r *Reporter) ignoresExternalIPs(s *cluster.Service) {
 	addrs := sorted(s.ExternalIPs())
 	named := listed(addrs[:min(len(addrs), maxListed)])
 	if more := len(addrs) - maxListed; more > 0 {
 		named = fmt.Sprintf("%s and %d more", named, more)
 	}
-	o.warn(s.Name, s.UID, proxy.Event{Reason: plan.ProblemExternalIPsNotServed, Action: "ServeExternalIPs", Once: listed(addrs),
+	r.warn(s.Name, s.UID, proxy.Event{Reason: plan.ProblemExternalIPsNotServed, Action: "ServeExternalIPs", Once: listed(addrs),
 		Message: fmt.Sprintf("spec.externalIPs is not served because the feature gate AllowServiceExternalIPs is off (CVE-2020-8554): %s. "+
 			"Use a Service of type LoadBalancer, a Gateway or an Ingress; \"kube-proxy audit\" suggests manifests.", named)})
 }

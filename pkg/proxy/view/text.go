@@ -1,4 +1,4 @@
-package page
+package view
 
 import (
 	"fmt"
@@ -68,13 +68,7 @@ func addresses(s *v1alpha1.Service) some {
 }
 
 // ports returns what a row shows of a Service's ports.
-func ports(s *v1alpha1.Service) some {
-	var texts []string
-	for _, port := range s.Ports {
-		texts = append(texts, status.Port(port))
-	}
-	return cut(texts, 2)
-}
+func ports(s *v1alpha1.Service) some { return cut(status.Ports(s), 2) }
 
 // why returns the reasons why an endpoint is not used, each once.
 func why(left []v1alpha1.LeftOut) string {
