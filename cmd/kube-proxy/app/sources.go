@@ -44,7 +44,7 @@ func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node st
 	machine := netif.Kernel{}
 	in := &inputs{sources: []source.Source{source.NewInterfaces(machine)}, started: proxy.Ignore{}}
 	if opts.gates.FlowtableFastPath && cfg.HasFastPath() {
-		in.sources = append(in.sources, source.NewDevices(machine))
+		in.sources = append(in.sources, source.NewDevices(machine, cfg.NFTables.FastPath == config.FastPathAll))
 	}
 	if opts.manifests != "" {
 		in.unlisted = func() (names, hint string) { return "", "" }

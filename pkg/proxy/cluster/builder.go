@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/utils/ptr"
 )
 
 // Builder converts Kubernetes objects into Snapshots. It is safe for concurrent use.
@@ -378,9 +379,9 @@ func (u *Update) SetInterfaces(addrs []netip.Addr) {
 	u.setNode(&node)
 }
 
-// SetDevices sets the indexes of the interfaces on which IP packets arrive, by their names. That is a change only for Services that wish the
-// fast path: each pod that starts or ends has an interface.
-func (u *Update) SetDevices(devices map[string]int) {
+// SetDevices sets the indexes of the interfaces on which IP packets arrive, by their names. That is a change only for Services with the
+// fast path, which with all are also those that say nothing: each pod that starts or ends has an interface.
+func (u *Update) SetDevices(devices map[string]int, all bool) {
 	node := *u.b.node
 	node.Devices = nil
 	for _, name := range slices.Sorted(maps.Keys(devices)) {
@@ -391,7 +392,7 @@ func (u *Update) SetDevices(devices map[string]int) {
 	}
 	u.b.node, u.b.last = &node, nil // the next Snapshot shows them
 	for _, service := range u.b.services.Map().All() {
-		u.changed = u.changed || service.FastPath
+		u.changed = u.changed || ptr.Deref(service.FastPath, all)
 	}
 }
 

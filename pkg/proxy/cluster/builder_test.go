@@ -245,10 +245,12 @@ func TestUnchanged(t *testing.T) {
 // TestDevices changes the interfaces: the next Snapshot shows them, and there is a notification if a Service wishes the fast path.
 func TestDevices(t *testing.T) {
 	b := NewBuilder("n1")
-	for i, wished := range []bool{false, true, false} {
+	for i, wished := range []bool{false, true, false, true} {
 		apply(b, func(u *Update) {
 			s := newService("a", "10.0.0.1")
-			s.Annotations = map[string]string{AnnotationFastPath: strconv.FormatBool(wished)}
+			if i < 3 { // the last one says nothing
+				s.Annotations = map[string]string{AnnotationFastPath: strconv.FormatBool(wished)}
+			}
 			u.SetService(s)
 		})
 		if before := b.Snapshot(); !notified(b) || len(before.Node.Devices) != min(i, 1) {
@@ -256,7 +258,7 @@ func TestDevices(t *testing.T) {
 		}
 		for _, again := range []bool{false, true} {
 			before := b.Snapshot()
-			apply(b, func(u *Update) { u.SetDevices(map[string]int{"eth0": 2 + i}) })
+			apply(b, func(u *Update) { u.SetDevices(map[string]int{"eth0": 2 + i}, i == 3) })
 			if got := notified(b); got != (wished && !again) || (b.Snapshot() == before) != again || b.Snapshot().Node.Devices[0].Index != 2+i {
 				t.Errorf("fast path %t, again %t: notified %t, devices %v", wished, again, got, b.Snapshot().Node.Devices)
 			}

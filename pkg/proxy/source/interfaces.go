@@ -49,11 +49,11 @@ func NewInterfaces(machine Machine) *Interfaces {
 	}}
 }
 
-// NewDevices returns a source of a machine's interfaces.
-func NewDevices(machine Machine) *Interfaces {
+// NewDevices returns a source of a machine's interfaces. all is that of [cluster.Update.SetDevices].
+func NewDevices(machine Machine, all bool) *Interfaces {
 	return &Interfaces{what: "interfaces", watch: machine.WatchDevices, complete: make(chan struct{}), list: func() (func(*cluster.Update), error) {
 		devices, err := machine.Devices()
-		return func(u *cluster.Update) { u.SetDevices(devices) }, err
+		return func(u *cluster.Update) { u.SetDevices(devices, all) }, err
 	}}
 }
 

@@ -56,7 +56,7 @@ func TestDevices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		m := &machine{changed: make(chan struct{}, 1)}
-		s, b := NewDevices(m), cluster.NewBuilder("n")
+		s, b := NewDevices(m, false), cluster.NewBuilder("n")
 		done := make(chan struct{})
 		go func() { defer close(done); _ = s.Run(ctx, b) }()
 		for _, devices := range []map[string]int{{"veth1": 3, "eth0": 2}, {"veth1": 9, "eth0": 2}, {}} {
