@@ -41,9 +41,10 @@ var rows = []row{
 	// When to log a condition that lasts: everything that runs for long may use it.
 	{"pkg/logonce", nil},
 
-	// The two ends: doors import no other package of ours except the client of nf_tables, sources fill a snapshot.
+	// The two ends: doors import no other package of ours except the client of nf_tables and netif, sources fill a snapshot.
 	{"pkg/kernel/internal/...", nil},
 	{"pkg/kernel/nf", []string{"pkg/kernel/cputime", "pkg/kernel/internal/netlink"}},
+	{"pkg/kernel/ipvs/...", []string{"pkg/kernel/netif"}},
 	{"pkg/kernel/*/...", []string{"pkg/kernel/internal/...", "pkg/kernel/nf/..."}},
 	{"pkg/proxy/source", []string{"pkg/proxy/cluster", "pkg/logonce"}},
 	{"pkg/proxy/source/manifests/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/yamldoc", "pkg/logonce", "pkg/userfile"}},
