@@ -116,9 +116,7 @@ func (b *Batch) add(set string, e *Element, flags uint16) {
 	case len(e.Value) > 0:
 		b.buf = AppendData(b.buf, unix.NFTA_SET_ELEM_DATA, e.Value)
 	}
-	if e.Comment != "" {
-		b.buf = appendComment(b.buf, unix.NFTA_SET_ELEM_USERDATA, e.Comment)
-	}
+	b.buf = AppendComment(b.buf, unix.NFTA_SET_ELEM_USERDATA, e.Comment)
 	b.endElement(elem)
 }
 
@@ -156,21 +154,23 @@ func (b *Batch) openMessage(command int, flags uint16, set string) {
 	if b.open && b.command == command && b.flags == flags && string(b.set) == set && len(b.buf)-b.msgStart < maxMessageLen {
 		return
 	}
-	b.begin(command, flags)
+	b.begin(command, flags, set)
 	b.open = true
 	b.set = append(b.set[:0], set...)
-	b.buf = netlink.AppendString(b.buf, unix.NFTA_SET_ELEM_LIST_TABLE, b.table)
-	b.buf = netlink.AppendString(b.buf, unix.NFTA_SET_ELEM_LIST_SET, set)
 	b.buf, b.listPos = netlink.BeginNest(b.buf, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 }
 
-// begin begins a message.
-func (b *Batch) begin(command int, flags uint16) {
+// begin begins a message about an object of the table, or about the table if the name is "".
+func (b *Batch) begin(command int, flags uint16, name string) {
 	b.open = false
 	b.messages++
 	b.command, b.flags = command, flags
 	b.msgStart = len(b.buf)
 	b.buf = netlink.AppendMessage(b.buf, header(command, unix.NLM_F_REQUEST|flags, b.family))
+	b.buf = netlink.AppendString(b.buf, attrTable, b.table)
+	if name != "" {
+		b.buf = netlink.AppendString(b.buf, nameAttr(command), name)
+	}
 }
 
 // endElement sets the lengths of the element, of its list and of its message.

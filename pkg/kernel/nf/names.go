@@ -10,12 +10,13 @@ import (
 
 // Attributes of linux/netfilter/nf_tables.h that golang.org/x/sys/unix lacks.
 const (
-	nftaTableUserdata  = 6  // NFTA_TABLE_USERDATA
+	AttrTableUserdata = 6  // NFTA_TABLE_USERDATA
+	AttrChainUserdata = 12 // NFTA_CHAIN_USERDATA
+	AttrSetExpr       = 17 // NFTA_SET_EXPR
+	AttrSetCount      = 20 // NFTA_SET_COUNT, newer than 6.12
+
 	nftaChainFlags     = 10 // NFTA_CHAIN_FLAGS
-	nftaChainUserdata  = 12 // NFTA_CHAIN_USERDATA
-	nftaSetExpr        = 17 // NFTA_SET_EXPR
 	nftaSetExpressions = 18 // NFTA_SET_EXPRESSIONS
-	nftaSetCount       = 20 // NFTA_SET_COUNT, newer than 6.12
 	nftaSetElemKeyEnd  = 10 // NFTA_SET_ELEM_KEY_END
 	nftaSetElemExprs   = 11 // NFTA_SET_ELEM_EXPRESSIONS
 	nftaDynsetExprs    = 10 // NFTA_DYNSET_EXPRESSIONS

@@ -239,12 +239,13 @@ func (w *Watch) receive() (some bool) {
 // add adds a message. The last one of a transaction is that of the new generation.
 func (w *Watch) add(m netlink.Message) {
 	w.messages++
-	if m.Type>>8 != unix.NFNL_SUBSYS_NFTABLES {
+	switch CommandOf(m) {
+	case -1:
 		return
-	}
-	if m.Type&0xff != unix.NFT_MSG_NEWGEN {
+	default:
 		w.note(m)
 		return
+	case unix.NFT_MSG_NEWGEN:
 	}
 	end := w.open
 	w.open = Write{}
@@ -277,7 +278,7 @@ func (w *Watch) note(m netlink.Message) {
 	case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:
 		of.Kind, of.Name = ElementObject, m.AttrString(unix.NFTA_SET_ELEM_LIST_SET)
 		for a := netlink.ReadAttrs(m.Attr(unix.NFTA_SET_ELEM_LIST_ELEMENTS)); a.Next(); {
-			of.Key = string(netlink.Attr(netlink.Attr(a.Data, unix.NFTA_SET_ELEM_KEY), unix.NFTA_DATA_VALUE))
+			of.Key = string(KeyOf(a.Data))
 			w.open.Objects = append(w.open.Objects, of)
 		}
 		return

@@ -11,14 +11,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
-// Attributes of linux/netfilter/nf_tables.h that golang.org/x/sys/unix lacks.
-const (
-	tableUserdata = 6  // NFTA_TABLE_USERDATA
-	chainUserdata = 12 // NFTA_CHAIN_USERDATA
-	setExpr       = 17 // NFTA_SET_EXPR
-	setCount      = 20 // NFTA_SET_COUNT
-)
-
 // read answers a request: an object, or with NLM_F_DUMP all of a kind.
 func (k *Kernel) read(m netlink.Message) (b []byte, _ error) {
 	if nf.CommandOf(m) == unix.NFT_MSG_GETGEN {
@@ -51,7 +43,7 @@ func (k *Kernel) read(m netlink.Message) (b []byte, _ error) {
 	case unix.NFT_MSG_GETFLOWTABLE:
 		if t != nil {
 			for _, name := range sorted(t.flowtables) {
-				b = t.flowtables[name].appendTo(b, of, name)
+				b = t.flowtables[name].appendTo(b, of)
 			}
 		}
 		return b, nil
@@ -79,11 +71,11 @@ func (k *Kernel) chains(m netlink.Message, of nf.TableName, dump bool) (b []byte
 		if c == nil {
 			return nil, unix.ENOENT
 		}
-		return c.appendTo(nil, of, name), nil
+		return c.appendTo(nil, of), nil
 	}
 	for _, name := range k.named(nf.TableName{Family: of.Family}) { // of all tables, as the kernel does
 		for _, chain := range sorted(k.tables[name].chains) {
-			b = k.tables[name].chains[chain].appendTo(b, name, chain)
+			b = k.tables[name].chains[chain].appendTo(b, name)
 		}
 	}
 	return b, nil
@@ -185,14 +177,12 @@ func appendElement(b []byte, key string, more func([]byte) []byte) []byte {
 	return b
 }
 
-func keyOf(element []byte) string {
-	return string(netlink.Attr(netlink.Attr(element, unix.NFTA_SET_ELEM_KEY), unix.NFTA_DATA_VALUE))
-}
+func keyOf(element []byte) string { return string(nf.KeyOf(element)) }
 
 func (t *table) appendTo(b []byte, of nf.TableName) []byte {
 	b, start := begin(b, unix.NFT_MSG_NEWTABLE, of)
 	b = netlink.AppendUint32(b, unix.NFTA_TABLE_FLAGS, 0)
-	b = appendBytes(b, tableUserdata, t.userdata)
+	b = appendBytes(b, nf.AttrTableUserdata, t.userdata)
 	netlink.EndMessage(b, start)
 	return b
 }
@@ -205,18 +195,18 @@ func appendBytes(b []byte, typ uint16, v []byte) []byte {
 	return netlink.AppendBytes(b, typ, v)
 }
 
-func (c *chain) appendTo(b []byte, of nf.TableName, name string) []byte {
+func (c *chain) appendTo(b []byte, of nf.TableName) []byte {
 	b, start := begin(b, unix.NFT_MSG_NEWCHAIN, of)
-	b = netlink.AppendString(b, unix.NFTA_CHAIN_NAME, name)
-	if c.typ != "" {
-		b = netlink.AppendString(b, unix.NFTA_CHAIN_TYPE, c.typ)
-		var hook int
-		b, hook = netlink.BeginNest(b, unix.NFTA_CHAIN_HOOK)
-		b = nf.Numbers{{unix.NFTA_HOOK_HOOKNUM, c.hook}, {unix.NFTA_HOOK_PRIORITY, uint32(c.priority)}}.AppendTo(b)
-		netlink.EndNest(b, hook)
-		b = netlink.AppendUint32(b, unix.NFTA_CHAIN_POLICY, uint32(c.policy))
-	}
-	b = appendBytes(b, chainUserdata, c.userdata)
+	b = netlink.AppendString(b, unix.NFTA_CHAIN_NAME, c.Name)
+	b = c.AppendTo(b)
+	netlink.EndMessage(b, start)
+	return b
+}
+
+func (f *flowtable) appendTo(b []byte, of nf.TableName) []byte {
+	b, start := begin(b, unix.NFT_MSG_NEWFLOWTABLE, of)
+	b = netlink.AppendString(b, unix.NFTA_SET_NAME, f.Name)
+	b = f.AppendTo(b)
 	netlink.EndMessage(b, start)
 	return b
 }
@@ -234,7 +224,7 @@ func (r *rule) appendTo(b []byte, of nf.TableName, chain string) []byte {
 func (s *set) appendTo(b []byte, of nf.TableName) []byte {
 	b, start := begin(b, unix.NFT_MSG_NEWSET, of)
 	b = append(b, s.declaration...)
-	b = netlink.AppendUint32(b, setCount, uint32(len(s.elements)))
+	b = netlink.AppendUint32(b, nf.AttrSetCount, uint32(len(s.elements)))
 	netlink.EndMessage(b, start)
 	return b
 }
