@@ -11,11 +11,11 @@ import (
 
 type table struct {
 	// number is the place of the table among others.
-	number   uint64
-	userdata []byte
-	chains   map[string]*chain
-	sets     map[string]*set
-	objects  map[string]*object
+	number     uint64
+	userdata   []byte
+	chains     map[string]*chain
+	sets       map[string]*set
+	objects    map[string]*object
 	flowtables map[string]*flowtable
 }
 

@@ -125,12 +125,7 @@ func (r *reader) say(format string, args ...any) {
 
 // expression reads an expression.
 func (r *reader) expression(name string, attrs netlink.Attrs) {
-	number := func(typ uint16) uint32 {
-		if v := attrs.Find(typ); len(v) == 4 {
-			return binary.BigEndian.Uint32(v)
-		}
-		return 0
-	}
+	number := attrs.FindUint32
 	value := func(typ uint16) []byte { return netlink.Attr(attrs.Find(typ), unix.NFTA_DATA_VALUE) }
 	key := strings.Join(r.loaded, " . ")
 	switch name {
