@@ -277,95 +277,75 @@ func (f *Fake) chain(table, chain string) (*fakeChain, error) {
 
 // Insert is part of [ipt.Tables].
 func (f *Fake) Insert(ctx context.Context, table string, rules ...ipt.ChainRule) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	err := f.mayWrite(ctx)
-	if err == nil {
-		err = f.insert(table, rules)
-	}
-	if err != nil {
-		f.stats.Failed++
-	}
-	return err
-}
-
-func (f *Fake) insert(table string, rules []ipt.ChainRule) error {
-	var input strings.Builder
-	fmt.Fprintf(&input, "*%s\n", table)
-	for _, r := range rules {
-		c, err := f.chain(table, r.Chain)
-		if err != nil {
-			return err
+	return f.change(ctx, table, func(t *fakeTable) (input string, _ error) {
+		for _, r := range rules {
+			if t.chains[r.Chain] == nil {
+				return "", fmt.Errorf("no chain %s", r.Chain)
+			}
+			held, err := f.holds(table, r.Chain, r.Rule)
+			if err != nil {
+				return "", err
+			}
+			if !held {
+				input += fmt.Sprintf("-I %s %s\n", r.Chain, r.Rule.Text())
+			}
 		}
-		parsed, err := f.dialect(table).rule(r.Rule, f.tables[table])
-		if err != nil {
-			return fmt.Errorf("iptables %s: table %s, chain %s: %w", f.family, table, r.Chain, err)
-		}
-		if !c.holds(parsed) {
-			fmt.Fprintf(&input, "-I %s %s\n", r.Chain, r.Rule.Text())
-		}
-	}
-	return f.restore(fakeProxy, input.String()+"COMMIT\n")
+		return input, nil
+	})
 }
 
 // Append is part of [ipt.Tables].
 func (f *Fake) Append(ctx context.Context, table, chain string, rule ipt.Rule) error {
-	f.mu.Lock()
-	if t := f.tables[table]; t != nil && t.chains[chain] == nil {
-		t = t.clone()
-		t.chains[chain] = &fakeChain{policy: "-"}
-		f.replace(fakeProxy, table, t)
-	}
-	f.mu.Unlock()
-	return f.single(ctx, table, chain, rule, func(t *fakeTable, c *fakeChain, r fakeRule) {
-		if !c.holds(r) {
-			t.put(chain, append(slices.Clone(c.rules), r))
+	return f.change(ctx, table, func(t *fakeTable) (input string, _ error) {
+		if t.chains[chain] == nil {
+			input = fmt.Sprintf(":%s - [0:0]\n", chain)
+		} else if held, err := f.holds(table, chain, rule); held || err != nil {
+			return "", err
 		}
+		return input + fmt.Sprintf("-A %s %s\n", chain, rule.Text()), nil
 	})
 }
 
 // Delete is part of [ipt.Tables].
 func (f *Fake) Delete(ctx context.Context, table, chain string, rule ipt.Rule) error {
-	f.mu.Lock()
-	t := f.tables[table]
-	exists := t != nil && t.chains[chain] != nil
-	f.mu.Unlock()
-	if !exists {
-		return nil
-	}
-	return f.single(ctx, table, chain, rule, func(t *fakeTable, c *fakeChain, r fakeRule) {
-		for i := range c.rules {
-			if c.rules[i].text == r.text {
-				t.put(chain, slices.Delete(slices.Clone(c.rules), i, i+1))
-				return
-			}
+	return f.change(ctx, table, func(t *fakeTable) (string, error) {
+		if t.chains[chain] == nil {
+			return "", nil
 		}
+		held, err := f.holds(table, chain, rule)
+		if !held || err != nil {
+			return "", err
+		}
+		return fmt.Sprintf("-D %s %s\n", chain, rule.Text()), nil
 	})
 }
 
-// single changes one rule.
-func (f *Fake) single(ctx context.Context, table, chain string, rule ipt.Rule, change func(*fakeTable, *fakeChain, fakeRule)) error {
+// change changes single rules: input returns the lines for iptables-restore, none if there is nothing to do.
+func (f *Fake) change(ctx context.Context, table string, input func(t *fakeTable) (string, error)) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	err := f.mayWrite(ctx)
+	if err == nil && f.tables[table] == nil {
+		err = fmt.Errorf("iptables %s: no table %s", f.family, table)
+	}
+	lines := ""
 	if err == nil {
-		_, err = f.chain(table, chain)
+		lines, err = input(f.tables[table])
+	}
+	if err == nil && lines != "" {
+		err = f.restore(fakeProxy, "*"+table+"\n"+lines+"COMMIT\n")
 	}
 	if err != nil {
 		f.stats.Failed++
-		return err
-	}
-	t := f.tables[table].clone()
-	parsed, err := f.dialect(table).rule(rule, t)
-	if err != nil {
-		f.stats.Failed++
-		return fmt.Errorf("iptables %s: table %s, chain %s: %w", f.family, table, chain, err)
-	}
-	change(t, t.chains[chain], parsed)
-	if t.save() != f.tables[table].save() {
-		f.replace(fakeProxy, table, t)
+		return fmt.Errorf("iptables %s: table %s: %w", f.family, table, err)
 	}
 	return nil
+}
+
+// holds reports whether a chain has a rule.
+func (f *Fake) holds(table, chain string, rule ipt.Rule) (bool, error) {
+	parsed, err := f.dialect(table).rule(rule, f.tables[table])
+	return err == nil && f.tables[table].chains[chain].holds(parsed), err
 }
 
 // Packets is part of [ipt.Tables].

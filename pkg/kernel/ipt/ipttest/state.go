@@ -76,15 +76,6 @@ func (t *fakeTable) untouched() bool {
 	return true
 }
 
-// save formats the rules, to detect changes.
-func (t *fakeTable) save() string {
-	var b strings.Builder
-	for _, name := range t.names() {
-		fmt.Fprintln(&b, name, t.chains[name].rules)
-	}
-	return b.String()
-}
-
 func (c *fakeChain) holds(rule fakeRule) bool {
 	return slices.ContainsFunc(c.rules, func(r fakeRule) bool { return r.text == rule.text })
 }
