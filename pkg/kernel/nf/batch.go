@@ -21,9 +21,7 @@ const maxOperation = 8 << 10
 //
 // Operations are encoded at once, into one buffer that Reset keeps: a batch that is reused allocates nothing.
 type Batch struct {
-	family Family
-	table  string
-
+	of  TableName
 	buf []byte
 	// An open message takes further elements of the same set: where it and its list of elements begin in buf.
 	open              bool
@@ -41,7 +39,7 @@ type Batch struct {
 
 // NewBatch makes an empty batch for a table, of which one commit may have limit bytes ([Conn.Limit]); 0 is no limit.
 func NewBatch(family Family, table string, limit int) *Batch {
-	b := &Batch{family: family, table: table, limit: limit}
+	b := &Batch{of: TableName{family, table}, limit: limit}
 	b.Reset()
 	return b
 }
@@ -55,7 +53,7 @@ func (b *Batch) Reset() {
 
 // In makes the following operations those of another table of the family.
 func (b *Batch) In(table string) {
-	b.table, b.open = table, false
+	b.of.Name, b.open = table, false
 }
 
 // frame appends the message that begins or ends a batch.
@@ -101,7 +99,7 @@ func (b *Batch) add(set string, e *Element, flags uint16) {
 	}
 	if len(e.Value) > 0 && e.Chain != "" || len(e.Value) > maxDataLen || len(e.Chain) > MaxNameLen {
 		b.refuse("nftables: cannot add element %x to set %s of table %s: an element has either a value of at most %d bytes or a chain",
-			e.Key, set, b.table, maxDataLen)
+			e.Key, set, b.of.Name, maxDataLen)
 		return
 	}
 	b.openMessage(unix.NFT_MSG_NEWSETELEM, flags, set)
@@ -136,7 +134,7 @@ func (b *Batch) check(op, set string, key []byte) bool {
 	b.elements++
 	if set == "" || len(set) > MaxNameLen || len(key) == 0 && op != "delete" || len(key) > maxDataLen {
 		b.refuse("nftables: cannot %s element %x of set %q of table %s: a set's name has 1 to %d bytes, and a key 1 to %d",
-			op, key, set, b.table, MaxNameLen, maxDataLen)
+			op, key, set, b.of.Name, MaxNameLen, maxDataLen)
 		return false
 	}
 	return true
@@ -166,11 +164,7 @@ func (b *Batch) begin(command int, flags uint16, name string) {
 	b.messages++
 	b.command, b.flags = command, flags
 	b.msgStart = len(b.buf)
-	b.buf = netlink.AppendMessage(b.buf, header(command, unix.NLM_F_REQUEST|flags, b.family))
-	b.buf = netlink.AppendString(b.buf, attrTable, b.table)
-	if name != "" {
-		b.buf = netlink.AppendString(b.buf, nameAttr(command), name)
-	}
+	b.buf = AppendObject(b.buf, command, unix.NLM_F_REQUEST|flags, b.of, name)
 }
 
 // endElement sets the lengths of the element, of its list and of its message.

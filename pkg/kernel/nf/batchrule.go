@@ -76,7 +76,7 @@ func (b *Batch) addRule(flags uint16, chain string, expressions []byte, protocol
 		return
 	}
 	if len(expressions) == 0 {
-		b.refuse("nftables: cannot add a rule to chain %q of table %s: it is empty", chain, b.table)
+		b.refuse("nftables: cannot add a rule to chain %q of table %s: it is empty", chain, b.of.Name)
 	}
 	b.buf = netlink.AppendBytes(b.buf, unix.NFTA_RULE_EXPRESSIONS|unix.NLA_F_NESTED, expressions)
 	if protocol != 0 {
@@ -99,7 +99,7 @@ func (b *Batch) onChain(op string, command int, flags uint16, chain string) {
 func (b *Batch) beginChain(op string, command int, flags uint16, chain string) bool {
 	b.others++
 	if chain == "" || len(chain) > MaxNameLen {
-		b.refuse("nftables: cannot %s chain %q of table %s: a chain's name has 1 to %d bytes", op, chain, b.table, MaxNameLen)
+		b.refuse("nftables: cannot %s chain %q of table %s: a chain's name has 1 to %d bytes", op, chain, b.of.Name, MaxNameLen)
 		return false
 	}
 	b.begin(command, flags, chain)

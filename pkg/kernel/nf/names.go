@@ -53,6 +53,19 @@ func header(command int, flags uint16, family Family) netlink.Header {
 	return netlink.Header{Type: messageType | uint16(command), Flags: flags, Family: byte(family)}
 }
 
+// AppendObject appends a message about an object of a table, or about the table if the name is "". Further attributes may follow until
+// [netlink.EndMessage].
+func AppendObject(b []byte, command int, flags uint16, of TableName, name string) []byte {
+	start := len(b)
+	b = netlink.AppendMessage(b, header(command, flags, of.Family))
+	b = netlink.AppendString(b, attrTable, of.Name)
+	if name != "" {
+		b = netlink.AppendString(b, nameAttr(command), name)
+	}
+	netlink.EndMessage(b, start)
+	return b
+}
+
 // CommandOf returns the NFT_MSG_* of an nf_tables message, and -1 for any other message.
 func CommandOf(m netlink.Message) int {
 	if m.Type&^0xff != messageType {

@@ -143,7 +143,7 @@ func newSet(m netlink.Message) *set {
 		elements: map[string]element{}, goes: map[string]int{},
 	}
 	for a.Next() {
-		if a.Type != unix.NFTA_SET_TABLE {
+		if a.Type != unix.NFTA_SET_TABLE && a.Type != unix.NFTA_SET_NAME {
 			s.declaration = netlink.AppendBytes(s.declaration, a.Type, a.Data)
 		}
 	}

@@ -146,15 +146,12 @@ func (t *table) readElements(m netlink.Message, of nf.TableName, dump bool) (b [
 		}
 	}
 	for some := range slices.Chunk(keys, size) {
-		var start, list int
-		b, start = begin(b, unix.NFT_MSG_NEWSETELEM, of)
-		b = netlink.AppendString(b, unix.NFTA_SET_ELEM_LIST_SET, s.name)
-		b, list = netlink.BeginNest(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+		elements, list := netlink.BeginNest(nil, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 		for _, key := range some {
-			b = appendElement(b, key, func(b []byte) []byte { return s.elements[key].appendTo(b, s.counts) })
+			elements = appendElement(elements, key, func(b []byte) []byte { return s.elements[key].appendTo(b, s.counts) })
 		}
-		netlink.EndNest(b, list)
-		netlink.EndMessage(b, start)
+		netlink.EndNest(elements, list)
+		b = appendObject(b, unix.NFT_MSG_NEWSETELEM, of, s.name, elements)
 	}
 	return b, failed
 }
@@ -180,11 +177,8 @@ func appendElement(b []byte, key string, more func([]byte) []byte) []byte {
 func keyOf(element []byte) string { return string(nf.KeyOf(element)) }
 
 func (t *table) appendTo(b []byte, of nf.TableName) []byte {
-	b, start := begin(b, unix.NFT_MSG_NEWTABLE, of)
-	b = netlink.AppendUint32(b, unix.NFTA_TABLE_FLAGS, 0)
-	b = appendBytes(b, nf.AttrTableUserdata, t.userdata)
-	netlink.EndMessage(b, start)
-	return b
+	flags := netlink.AppendUint32(nil, unix.NFTA_TABLE_FLAGS, 0)
+	return appendObject(b, unix.NFT_MSG_NEWTABLE, of, "", appendBytes(flags, nf.AttrTableUserdata, t.userdata))
 }
 
 // appendBytes appends an attribute that is not empty.
@@ -196,48 +190,29 @@ func appendBytes(b []byte, typ uint16, v []byte) []byte {
 }
 
 func (c *chain) appendTo(b []byte, of nf.TableName) []byte {
-	b, start := begin(b, unix.NFT_MSG_NEWCHAIN, of)
-	b = netlink.AppendString(b, unix.NFTA_CHAIN_NAME, c.Name)
-	b = c.AppendTo(b)
-	netlink.EndMessage(b, start)
-	return b
+	return appendObject(b, unix.NFT_MSG_NEWCHAIN, of, c.Name, c.AppendTo(nil))
 }
 
 func (f *flowtable) appendTo(b []byte, of nf.TableName) []byte {
-	b, start := begin(b, unix.NFT_MSG_NEWFLOWTABLE, of)
-	b = netlink.AppendString(b, unix.NFTA_SET_NAME, f.Name)
-	b = f.AppendTo(b)
-	netlink.EndMessage(b, start)
-	return b
+	return appendObject(b, unix.NFT_MSG_NEWFLOWTABLE, of, f.Name, f.AppendTo(nil))
 }
 
 func (r *rule) appendTo(b []byte, of nf.TableName, chain string) []byte {
-	b, start := begin(b, unix.NFT_MSG_NEWRULE, of)
-	b = netlink.AppendString(b, unix.NFTA_RULE_CHAIN, chain)
-	b = netlink.AppendBytes(b, unix.NFTA_RULE_HANDLE, binary.BigEndian.AppendUint64(nil, r.handle))
-	b = netlink.AppendBytes(b, unix.NFTA_RULE_EXPRESSIONS|unix.NLA_F_NESTED, r.expressions)
-	b = appendBytes(b, unix.NFTA_RULE_USERDATA, r.userdata)
-	netlink.EndMessage(b, start)
-	return b
+	attributes := netlink.AppendBytes(nil, unix.NFTA_RULE_HANDLE, binary.BigEndian.AppendUint64(nil, r.handle))
+	attributes = netlink.AppendBytes(attributes, unix.NFTA_RULE_EXPRESSIONS|unix.NLA_F_NESTED, r.expressions)
+	return appendObject(b, unix.NFT_MSG_NEWRULE, of, chain, appendBytes(attributes, unix.NFTA_RULE_USERDATA, r.userdata))
 }
 
 func (s *set) appendTo(b []byte, of nf.TableName) []byte {
-	b, start := begin(b, unix.NFT_MSG_NEWSET, of)
-	b = append(b, s.declaration...)
-	b = netlink.AppendUint32(b, nf.AttrSetCount, uint32(len(s.elements)))
-	netlink.EndMessage(b, start)
-	return b
+	count := netlink.AppendUint32(nil, nf.AttrSetCount, uint32(len(s.elements)))
+	return appendObject(b, unix.NFT_MSG_NEWSET, of, s.name, slices.Concat(s.declaration, count))
 }
 
 func (o *object) appendTo(b []byte, of nf.TableName, name string) []byte {
-	b, start := begin(b, unix.NFT_MSG_NEWOBJ, of)
-	b = netlink.AppendString(b, unix.NFTA_OBJ_NAME, name)
-	b = netlink.AppendUint32(b, unix.NFTA_OBJ_TYPE, o.typ)
-	b, data := netlink.BeginNest(b, unix.NFTA_OBJ_DATA)
-	b = appendCounts(b, 0, 0)
-	netlink.EndNest(b, data)
-	netlink.EndMessage(b, start)
-	return b
+	attributes, data := netlink.BeginNest(netlink.AppendUint32(nil, unix.NFTA_OBJ_TYPE, o.typ), unix.NFTA_OBJ_DATA)
+	attributes = appendCounts(attributes, 0, 0)
+	netlink.EndNest(attributes, data)
+	return appendObject(b, unix.NFT_MSG_NEWOBJ, of, name, attributes)
 }
 
 func (e element) appendTo(b []byte, counts bool) []byte {

@@ -34,7 +34,7 @@ type rule struct {
 
 type set struct {
 	name string
-	// declaration is the attributes.
+	// declaration is the attributes other than names.
 	declaration     []byte
 	flags           uint32 // NFT_SET_*
 	keyLen, dataLen uint32
