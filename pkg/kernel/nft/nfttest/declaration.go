@@ -140,8 +140,8 @@ func parseTypes(s string) ([]field, error) {
 
 // fieldOf returns the type of an expression, or the type with that name.
 func fieldOf(s string) (field, bool) {
-	for f := range field(1 << typeBits) {
-		if name, _ := f.spec(); name == s && s != "" {
+	for f, t := range types {
+		if t.name == s {
 			return f, true
 		}
 	}
