@@ -2,7 +2,6 @@ package nfttest
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
@@ -136,7 +135,7 @@ func (d *declaration) format(element []byte) string {
 
 // verdictText formats what NFTA_DATA_VERDICT holds.
 func verdictText(verdict []byte) string {
-	code := nf.Verdict(binary.BigEndian.Uint32(netlink.Attr(verdict, unix.NFTA_VERDICT_CODE)))
+	code := nf.Verdict(netlink.ReadAttrs(verdict).FindUint32(unix.NFTA_VERDICT_CODE))
 	for word, of := range verdicts {
 		if of == code {
 			return strings.TrimSpace(word + " " + netlink.String(netlink.Attr(verdict, unix.NFTA_VERDICT_CHAIN)))
