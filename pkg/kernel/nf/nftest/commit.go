@@ -207,6 +207,13 @@ func usesOf(expressions []byte) (u uses) {
 			u.objects = append(u.objects, text(unix.NFTA_OBJREF_IMM_NAME))
 		case "flow_offload":
 			u.flowtables, u.forwards = append(u.flowtables, text(1)), true
+		case "target": // of x_tables
+			switch text(1) { // NFTA_TARGET_NAME
+			case "DNAT":
+				u.hooks = []uint32{unix.NF_INET_PRE_ROUTING, unix.NF_INET_LOCAL_OUT}
+			case "MASQUERADE":
+				u.hooks = []uint32{unix.NF_INET_POST_ROUTING}
+			}
 		case "redir":
 			u.hooks = []uint32{unix.NF_INET_PRE_ROUTING, unix.NF_INET_LOCAL_OUT}
 		case "masq":

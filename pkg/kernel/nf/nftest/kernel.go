@@ -60,6 +60,19 @@ func (k *Kernel) AddTable(name nf.TableName) {
 	k.end("", 0)
 }
 
+// Adopt moves the tables of another Kernel, which has others, to this one.
+func (k *Kernel) Adopt(o *Kernel) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for name, t := range o.tables {
+		k.tables[name] = t
+	}
+	k.handle = max(k.handle, o.handle)
+	o.tables = map[nf.TableName]*table{}
+}
+
 // Notify makes a transaction of a program known that wrote chains of a table, without making it.
 func (k *Kernel) Notify(program string, process int, table nf.TableName, chains ...string) {
 	k.mu.Lock()

@@ -85,11 +85,16 @@ func (k *Kernel) rules(m netlink.Message, of nf.TableName, dump bool) (b []byte,
 	want := m.AttrString(unix.NFTA_RULE_CHAIN)
 	handle := m.Attr(unix.NFTA_RULE_HANDLE)
 	for _, name := range k.named(of) {
-		for _, chain := range sorted(k.tables[name].chains) {
-			if want != "" && want != chain {
+		chains := []string{want}
+		if want == "" {
+			chains = sorted(k.tables[name].chains)
+		}
+		for _, chain := range chains {
+			c := k.tables[name].chains[chain]
+			if c == nil {
 				continue
 			}
-			for _, r := range k.tables[name].chains[chain].rules {
+			for _, r := range c.rules {
 				if dump || len(handle) == 8 && binary.BigEndian.Uint64(handle) == r.handle {
 					b = r.appendTo(b, name, chain)
 				}

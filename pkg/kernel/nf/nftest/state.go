@@ -2,10 +2,12 @@ package nftest
 
 import (
 	"bytes"
+	"encoding/binary"
 	"slices"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
@@ -424,6 +426,20 @@ func (k *Kernel) Count(table nf.TableName, set string, key []byte, packets, octe
 	e.packets += packets
 	e.bytes += octets
 	s.elements[string(key)] = e
+}
+
+// CountRule adds packets to the counter of a chain's rule.
+func (k *Kernel) CountRule(table nf.TableName, chain string, at int, packets uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	r := k.tables[table].chains[chain].rules[at]
+	r.expressions = bytes.Clone(r.expressions)
+	for e := netlink.ReadAttrs(r.expressions); e.Next(); {
+		if name, attrs := nf.ReadExpr(e.Data); string(name) == "counter" {
+			n := attrs.Find(unix.NFTA_COUNTER_PACKETS)
+			binary.BigEndian.PutUint64(n, binary.BigEndian.Uint64(n)+packets)
+		}
+	}
 }
 
 // Learn writes an element into a dynamic map, as a packet does: a key that exists keeps its value, a full map stays as it is, and the
