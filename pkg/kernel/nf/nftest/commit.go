@@ -178,8 +178,8 @@ type uses struct {
 	maps, writes, timed []string
 	// hooks are those of a chain of type nat that the rule can be reached from; nil is all of any type.
 	hooks []uint32
-	// forwards means that the rule can be reached from hook forward only.
-	forwards bool
+	// forwards means that the rule can be reached from hook forward only, filters from chains of type filter only.
+	forwards, filters bool
 }
 
 // usesOf reads expressions.
@@ -213,6 +213,8 @@ func usesOf(expressions []byte) (u uses) {
 				u.hooks = []uint32{unix.NF_INET_PRE_ROUTING, unix.NF_INET_LOCAL_OUT}
 			case "MASQUERADE":
 				u.hooks = []uint32{unix.NF_INET_POST_ROUTING}
+			case "REJECT":
+				u.filters = true
 			}
 		case "redir":
 			u.hooks = []uint32{unix.NF_INET_PRE_ROUTING, unix.NF_INET_LOCAL_OUT}
@@ -269,6 +271,9 @@ func (w *walk) chain(name string, depth int) error {
 	for _, r := range w.table.chains[name].rules {
 		if r.uses.hooks != nil && (w.base.Type != "nat" || !slices.Contains(r.uses.hooks, w.base.Hook)) {
 			return refuse(unix.EOPNOTSUPP, "NAT in chain %s cannot be reached from a %s chain at hook %d", name, w.base.Type, w.base.Hook)
+		}
+		if r.uses.filters && w.base.Type != "filter" {
+			return refuse(unix.EINVAL, "REJECT in chain %s cannot be reached from a %s chain", name, w.base.Type)
 		}
 		if r.uses.forwards && w.base.Hook != unix.NF_INET_FORWARD {
 			return refuse(unix.EOPNOTSUPP, "flow add in chain %s cannot be reached from hook %d", name, w.base.Hook)

@@ -239,3 +239,23 @@ func appendCounts(b []byte, packets, octets uint64) []byte {
 	b = netlink.AppendBytes(b, unix.NFTA_COUNTER_BYTES, binary.BigEndian.AppendUint64(nil, octets))
 	return netlink.AppendBytes(b, unix.NFTA_COUNTER_PACKETS, binary.BigEndian.AppendUint64(nil, packets))
 }
+
+// written is the name of the expression that holds a rule as a program was given it. It has one attribute.
+const written = "text"
+
+// AppendText appends an expression with the text of a rule, by which a stand-in for a program lists it.
+func AppendText(b []byte, text string) []byte {
+	b, open := nf.BeginExpr(b, written)
+	b = netlink.AppendString(b, 1, text)
+	open.End(b)
+	return b
+}
+
+// TextOf returns the text in an expression; ok is false if it has none.
+func TextOf(expression []byte) (text string, ok bool) {
+	name, attrs := nf.ReadExpr(expression)
+	if string(name) != written {
+		return "", false
+	}
+	return netlink.String(attrs.Find(1)), true
+}
