@@ -239,13 +239,11 @@ func (w *Watch) receive() (some bool) {
 // add adds a message. The last one of a transaction is that of the new generation.
 func (w *Watch) add(m netlink.Message) {
 	w.messages++
-	switch CommandOf(m) {
-	case -1:
+	if command := CommandOf(m); command != unix.NFT_MSG_NEWGEN {
+		if command >= 0 {
+			w.note(m)
+		}
 		return
-	default:
-		w.note(m)
-		return
-	case unix.NFT_MSG_NEWGEN:
 	}
 	end := w.open
 	w.open = Write{}

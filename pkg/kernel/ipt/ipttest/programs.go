@@ -33,7 +33,7 @@ func (p programs) Rules(_ context.Context, table, chain string) (rules []string,
 }
 
 // Append is part of [ipt.Programs].
-func (p programs) Append(ctx context.Context, table, chain string, rule ipt.Rule) error {
+func (p programs) Append(_ context.Context, table, chain string, rule ipt.Rule) error {
 	return p.single(table, chain, rule, func(exists, held bool) string {
 		switch {
 		case held:
@@ -46,7 +46,7 @@ func (p programs) Append(ctx context.Context, table, chain string, rule ipt.Rule
 }
 
 // Delete is part of [ipt.Programs].
-func (p programs) Delete(ctx context.Context, table, chain string, rule ipt.Rule) error {
+func (p programs) Delete(_ context.Context, table, chain string, rule ipt.Rule) error {
 	return p.single(table, chain, rule, func(_, held bool) string {
 		if !held {
 			return ""

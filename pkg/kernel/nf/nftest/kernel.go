@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -66,9 +67,7 @@ func (k *Kernel) Adopt(o *Kernel) {
 	defer k.mu.Unlock()
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for name, t := range o.tables {
-		k.tables[name] = t
-	}
+	maps.Copy(k.tables, o.tables)
 	k.handle = max(k.handle, o.handle)
 	o.tables = map[nf.TableName]*table{}
 }

@@ -130,7 +130,7 @@ func (f *Fake) Learn(set string, e *nft.Element) { f.Kernel.Learn(f.name, set, e
 
 // External returns a second process that changes the table. FailRandomly does not apply to its writes.
 func (f *Fake) External() *External {
-	s := f.Kernel.Open(ExternalProgram, ExternalProcess)
+	s := f.Open(ExternalProgram, ExternalProcess)
 	return &External{nft.New(nf.New(s), f.family, f.name.Name, program{f, s}), f}
 }
 
