@@ -206,7 +206,7 @@ func (p *process) checkFastPath(ctx context.Context) {
 		return
 	}
 	err := p.mode.FastPath(ctx, p.families.All...)
-	if p.Planning.FastPath = err == nil; err != nil {
+	if p.Planning.FastPath.On = err == nil; err != nil {
 		klog.FromContext(ctx).Info("No connection takes the fast path, because this node cannot have one; Services are served without it", "reason", err.Error())
 	}
 }
@@ -240,7 +240,7 @@ func (p *process) awaitFamilies(ctx context.Context) error {
 }
 
 // begin is called when no other proxy serves this node, before the first sync. Services are served even if the kernel
-// settings cannot be changed (docs/decisions/0009).
+// settings cannot be changed (package tuning).
 func (p *process) begin(ctx context.Context, recorder proxy.Recorder) {
 	logger, mode := klog.FromContext(ctx), p.cfg.EffectiveMode()
 	if err := p.tuner.Apply(ctx); err != nil {

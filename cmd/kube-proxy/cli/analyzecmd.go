@@ -45,10 +45,8 @@ func newAnalyzeCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "analyze [--kubeconfig FILE | --manifests DIR]",
 		Short: "Find Services and EndpointSlices that do not work or may not be intended",
-		Long: `Find what does not work or may not be intended in the Services, EndpointSlices, Nodes and ServiceCIDRs of a cluster, or of
-manifests, by the rules of the proxy itself. docs/findings.md describes each code. "kube-proxy audit" checks the group upgrade.
-
-It only lists these objects; build/manifests/analyze-role.yaml grants that.
+		Long: `Find what does not work or may not be intended in the Services of a cluster, or of manifests, by the rules of the proxy itself.
+docs/findings.md describes each code; build/manifests/analyze-role.yaml grants what it lists.
 
 Exit codes: 0 without findings of the severity --fail-on or worse, 1 with any, 2 if not everything could be read.`,
 		Example: `  kube-proxy analyze
@@ -62,16 +60,9 @@ func newAuditCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "audit [--kubeconfig FILE | --manifests DIR] [--config FILE]",
 		Short: "Find Services and Nodes that use unsupported or deprecated features",
-		Long: `Find what a change to this proxy, another mode or another version breaks, as "kube-proxy analyze --group upgrade --fail-on info":
-
-  external IPs, which only a feature gate serves, and manifests to use instead (-o manifests);
-  spec.loadBalancerIP that no controller acknowledged, and addresses in the status of Services of another type;
-  what a change of the proxy mode changes (--to-mode, --from, or --config with mode ipvs): node ports on other addresses,
-    settings without an effect, kernels that are too old, and what differs for all Services, which is no finding;
-  nodes whose kubelet reports a kube-proxy version, which it cannot know;
-  deprecated or unsupported settings of a configuration file (--config).
-
-It only lists Services and Nodes; build/manifests/audit-role.yaml grants that.
+		Long: `Find what a change to this proxy, to another mode (--to-mode, --from) or version breaks: external IPs, with manifests to use
+instead (-o manifests), node ports, settings (--config), kernels, and deprecated fields. It is "kube-proxy analyze --group upgrade
+--fail-on info"; build/manifests/audit-role.yaml grants what it lists.
 
 Exit codes: 0 without findings, 1 with any, 2 if not everything could be read; the rest is checked.`,
 		Example: `  kube-proxy audit --config /var/lib/kube-proxy/config.conf --to-mode nftables -o json
@@ -91,8 +82,8 @@ func addAnalysis(command *cobra.Command, failOn findings.Severity, groups ...fin
 	flags.StringVar(&opts.context, "context", "", contextUsage)
 	flags.StringVar(&opts.manifests, "manifests", "", "Read a `directory` of manifests or one file, not a cluster; - is standard input.")
 	flags.StringVar(&opts.configFile, "config", "", "Configuration `file` of the proxy, or a ConfigMap with one.")
-	flags.StringVar(&opts.from, "from", "", "Proxy `mode` to change from, in place of that of --config or iptables: iptables, nftables, ipvs. For the group upgrade.")
-	flags.StringVar(&opts.toMode, "to-mode", "", "Proxy `mode` to change to: iptables, nftables. From ipvs the default is nftables. For the group upgrade.")
+	flags.StringVar(&opts.from, "from", "", "Proxy `mode` to change from, in place of that of --config: iptables, nftables, ipvs.")
+	flags.StringVar(&opts.toMode, "to-mode", "", "Proxy `mode` to change to: iptables, nftables. From ipvs the default is nftables.")
 	flags.StringSliceVarP(&opts.namespaces, "namespace", "n", nil, "Report only findings in these `namespaces`.")
 	flags.BoolVarP(&opts.allNamespaces, "all-namespaces", "A", false, "Report findings in all namespaces, the default.")
 	flags.StringSliceVar(&opts.groups, "group", names(groups), "Check these `groups`: "+strings.Join(names(findings.Groups()), ", ")+".")

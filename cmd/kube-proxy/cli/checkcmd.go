@@ -34,10 +34,10 @@ func newCheckCommand() *cobra.Command {
 		Use:   "check [--pre] [--config FILE]",
 		Short: "Check whether the proxy works on this node, or could work (--pre)",
 		Long: `Check whether the proxy works on this node; with --pre, whether the node has everything that it needs. Each line is ok, warn or
-fail, with what to do. If the configuration file cannot be used, that fails, and the defaults are checked.
+fail, with what to do.
 
-Run it as root in the node's network namespace. It changes nothing: --pre tries the rules in a network namespace of its own,
-for which the kernel may load modules, and binds ports for a moment. With --node, Ctrl-C does not end the checks in the pod.
+Run it as root in the node's network namespace. It changes nothing, but for --pre the kernel may load modules, and ports are
+bound for a moment.
 
 Exit codes: 0 if nothing failed, 1 if something did, 2 if the command line cannot be used.`,
 		Example: `  kube-proxy check --pre --config /var/lib/kube-proxy/config.conf
@@ -59,7 +59,7 @@ Exit codes: 0 if nothing failed, 1 if something did, 2 if the command line canno
 	flags.StringVar(&opts.kubeconfig, "kubeconfig", "", "Kubeconfig `file`, instead of the configuration's.")
 	flags.StringVar(&opts.mode, "proxy-mode", "", "Proxy `mode`, instead of the configuration's or the running proxy's: iptables, nftables.")
 	flags.StringVar(&opts.host, app.HostnameFlag, "", "Node `name`, instead of the configuration's.")
-	opts.addFlags(command, "Run the checks in the proxy's pod of this Node `name`, by pods/exec.")
+	opts.addFlags(command, "Run the checks in the proxy's pod of this Node `name`, by pods/exec. Ctrl-C does not end them there.")
 	flags.StringSliceVar(&opts.skip, "skip", nil, "Leave out these `groups` of checks: "+strings.Join(check.Groups(), ", ")+".")
 	outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
 	accept(command, "proxy-mode", servedModes())

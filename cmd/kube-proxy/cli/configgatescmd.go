@@ -35,6 +35,7 @@ func newGatesCommand() *cobra.Command {
 		},
 	}
 	command.Flags().BoolVar(&markdown, "markdown", false, "Print docs/feature-gates.md.")
+	_ = command.Flags().MarkHidden("markdown") // it is for "make docs"
 	outputFlag(command, &output, outputText, outputJSON, outputYAML)
 	return command
 }
@@ -67,10 +68,8 @@ func gatesMarkdown() string {
 
 Generated from pkg/features; do not edit.
 
-Set gates with featureGates in the configuration file, or with --feature-gates if there is no file. They are read once, at
-start. A gate that only Kubernetes has causes a warning, an unknown gate an error. The page /flagz of the metrics server shows the gates in
-force. "kube-proxy config feature-gates" also lists the planned end of each: alpha gates may change in any version, beta gates are locked
-once GA, as in Kubernetes.
+Set gates with featureGates in the configuration file, or with --feature-gates if there is no file. A gate that only Kubernetes has causes a
+warning, an unknown gate an error. /flagz of the metrics server shows the gates in force, "kube-proxy config feature-gates" their planned end.
 
 | gate | stage | default | effect |
 |---|---|---|---|

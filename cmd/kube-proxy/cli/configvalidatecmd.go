@@ -18,8 +18,7 @@ func newValidateCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "validate FILE...",
 		Short: "Check configuration files",
-		Long: `Check configuration files of any version, and report every error with file, line and field. A configuration that this program
-cannot be started with, such as one with mode ipvs, is invalid.
+		Long: `Check configuration files of any version, and report every error with file, line and field. Mode ipvs is an error.
 ` + fileHelp + `
 
 Exit codes: 0 if all files are valid, 1 if one is not.`,

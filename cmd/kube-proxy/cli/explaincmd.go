@@ -37,13 +37,11 @@ func newExplainCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "explain IP:PORT[/PROTOCOL]|[NAMESPACE/]NAME[:PORT] [--from POD|IP|node|external]",
 		Short: "Explain where a connection goes, step by step",
-		Long: `Explain what happens to a new connection by the proxy's plan: which Service has the destination address, the traffic policy, the possible
-endpoints, whether the source address is replaced, and why. --try also sends connections from this node, and compares.
+		Long: `Explain what happens to a new connection by the proxy's plan, and why. --try also sends connections from this node, and compares.
 
---from is an IP address, a pod as NAMESPACE/POD (found through the API server with your rights, or in EndpointSlices), node, or
-external: a client outside the cluster. The destination is an address with a port, a URL, or a Service, also by its DNS name: then the
-address is its cluster IP, or for external clients a load balancer IP, an external IP or a node port. A port is a number or a name, and
-may be missing if there is one only. PROTOCOL is tcp, udp or sctp.
+--from is an IP address, a pod as NAMESPACE/POD, node, or external: a client outside the cluster. The destination is an address with
+a port, a URL, or a Service, also by its DNS name: then the address is its cluster IP, or for external clients a load balancer IP, an
+external IP or a node port. A port is a number or a name, and may be missing if there is one only. PROTOCOL is tcp, udp or sctp.
 ` + readerHelp + `
 
 Exit codes: 0 if the connection is sent to an endpoint, 3 if it is rejected or dropped, 4 if the proxy leaves it alone, 5 if --try had

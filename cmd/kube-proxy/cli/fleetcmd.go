@@ -49,12 +49,8 @@ func newFleetCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "fleet",
 		Short: "Show what the proxies of all nodes serve, and where they disagree",
-		Long: `Ask the proxy of every node, through the API server, for its version, mode, health, last sync, what it waits for, how often other
-programs changed its rules, and its problems; and name the Services that nodes know differently. Nodes without this proxy, and
-those that cannot be asked, have a line each that says why. docs/fleet.md has more.
-
-Compared is what nodes know and have programmed: addresses, ports, policies and endpoints of each Service. Which endpoints a
-node uses differs by design. It needs the rights of build/manifests/fleet-role.yaml: list pods, and create pods/portforward.
+		Long: `Ask the proxy of every node for its version, mode, health, last sync and problems, and name the Services that nodes know
+differently. docs/fleet.md has more. It needs the rights of build/manifests/fleet-role.yaml: list pods, and create pods/portforward.
 
 Exit codes: 0 if all nodes serve, without problems, and agree, or with --compare if no node is worse than in the earlier report;
 1 if not; 2 if the nodes are not known, or the command line is invalid.`,
@@ -76,8 +72,8 @@ func newFleetWaitCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "wait [NAMESPACE/]NAME",
 		Short: "Wait until every node serves the present endpoints of a Service",
-		Long: `Return when the proxy of every node has programmed a Service as the API server has it now: its addresses, ports and policies, and
-all endpoints of its EndpointSlices with their conditions. A change meanwhile is waited for, too. NAME may also be service/NAME.
+		Long: `Return when the proxy of every node has programmed a Service and its endpoints as the API server has them now, also if they change
+meanwhile. NAME may also be service/NAME.
 
 It needs the rights of "kube-proxy fleet", and get services and list endpointslices in the Service's namespace.
 

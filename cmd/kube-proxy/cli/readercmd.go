@@ -43,9 +43,9 @@ type readerOptions struct {
 
 // readerHelp is a part of the help of each command with readerOptions.
 const readerHelp = `
-It asks the proxy that runs on this node, or with --node that of another one, through the API server of kubectl's configuration
-and a port forward (trace and --try run in its pod, where Ctrl-C does not end them). Where none runs, --manifests or --kubeconfig
-shows what a proxy on the Node --node would do with the objects of files or of a cluster, configured by --config.`
+It asks the proxy that runs on this node, or with --node that of another one, by a port forward with kubectl's configuration
+(trace and --try run in its pod, where Ctrl-C does not end them). Where none runs, --manifests or --kubeconfig shows what a proxy
+on the Node --node would do, configured by --config.`
 
 // The usages of flags that several commands have.
 const (

@@ -26,13 +26,11 @@ func newRenderCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "render [--mode MODE] [--diff]",
 		Short: "Print the rules that the kernel should have, or what differs",
-		Long: `Print the rules that the kernel should have, as nft -f or iptables-restore --noflush loads them, without what the kernel writes:
-counters, and the clients of session affinity.
+		Long: `Print the rules that the kernel should have, as nft -f or iptables-restore --noflush loads them, without counters and the clients
+of session affinity. For another --mode a running proxy keeps the defaults of its own, such as that of nodePortAddresses.
 
---diff lists the chains, sets and maps that differ from the kernel's: + is missing in the kernel, - is only there. It needs nft to
-read nftables chains, and CAP_NET_ADMIN if no proxy runs. Of a running proxy it adds what "kube-proxy drift" lists.
-
---mode renders for another proxy mode; a running proxy keeps the defaults of its own, such as those of nodePortAddresses.
+--diff lists what differs from the kernel's rules: + is missing in the kernel, - is only there; and of a running proxy what
+"kube-proxy drift" lists. It needs nft to read nftables chains, and CAP_NET_ADMIN if no proxy runs.
 ` + readerHelp + `
 
 Exit codes: 0, 3 if --diff finds a difference, 1 or 2 if there is no answer.`,
@@ -102,8 +100,8 @@ func newDriftCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "drift",
 		Short: "Show which rules other programs changed, and the proxy repaired",
-		Long: `List the last 100 times that another program changed the rules of the proxy that runs on this node: when, which chains, sets or
-elements, and the program, if the kernel reports it. The proxy repairs them; "kube-proxy render --diff" also shows what differs now.`,
+		Long: `List the last 100 times that another program changed the rules of the proxy that runs on this node, which it repaired: when, what,
+and by which program, if the kernel reports it.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return opts.runDrift(cmd) },
 	}

@@ -47,9 +47,9 @@ func newServiceListCommand() *cobra.Command {
 		Use:     "list [-A | -n NAMESPACE]",
 		Aliases: []string{"get", "ls"},
 		Short:   "List Services with their endpoints and problems",
-		Long: `List Services with their ready and all endpoint addresses, and why connections to some of them fail on this node; also
-EndpointSlices whose Service is not served. -o wide adds connections, counted from 0 again when their rule changes, as when endpoints
-are added. --watch shows the busiest Services first.
+		Long: `List Services with their ready and all endpoint addresses, why connections to some of them fail on this node, and EndpointSlices
+whose Service is not served. -o wide adds connections, which count from 0 again when their rule changes. --watch shows the busiest
+Services first.
 ` + readerHelp,
 		Example: `  kube-proxy service list -A -o wide
   kube-proxy service list --address 10.96.0.10
@@ -61,7 +61,7 @@ are added. --watch shows the busiest Services first.
 	opts.addNamespace(command)
 	command.Flags().BoolVar(&opts.noHeaders, "no-headers", false, "Print no names of columns.")
 	command.Flags().BoolVarP(&opts.all, "all-namespaces", "A", false, "List all namespaces.")
-	command.Flags().StringVar(&opts.address, "address", "", "List the Services, of all namespaces, that have this IP `address`, an endpoint with it, or node ports on it.")
+	command.Flags().StringVar(&opts.address, "address", "", "List the Services of all namespaces that have this IP `address`, an endpoint with it, or node ports on it.")
 	return command
 }
 

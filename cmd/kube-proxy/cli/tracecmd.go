@@ -41,14 +41,12 @@ func newTraceCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "trace [[NAMESPACE/]NAME[:PORT] | ADDRESS[:PORT[/PROTOCOL]]] [--from CIDR]",
 		Short: "Show what happens to real packets to a Service or an address",
-		Long: fmt.Sprintf(`Follow real packets through the rules of all programs on this node: to which Service and endpoint they were sent, whether the
-source address was replaced, and whose chain refused them. The packets are those to the addresses of a Service, with node ports; to
-an ADDRESS, or one port there (TCP unless it has /udp or /sctp); or all from --from. Answers are not shown.
+		Long: fmt.Sprintf(`Follow real packets through the rules of all programs on this node: to which endpoint they were sent, whether the source address
+was replaced, and whose chain refused them. The packets are those to a Service; to an ADDRESS, or one port there (TCP unless it has
+/udp or /sctp); or all from --from. Answers are not shown, nor what iptables-legacy does.
 
-The kernel reports them (nftables' trace, Linux 5.12), of busy Services at most %d packets a second in each IP family; no packet is
-changed. Only a connection's first packet meets the nat chains, which choose its endpoint. Not shown is what iptables-legacy does.
-
-It needs CAP_NET_ADMIN and the network namespace of the node. One trace can run at a time; it removes its tables, kube-proxy-trace.
+The kernel reports at most %d packets a second in each IP family (nftables' trace, Linux 5.12), and changes none. A trace needs
+CAP_NET_ADMIN and the network namespace of the node. One can run at a time; it removes its tables, kube-proxy-trace.
 `+readerHelp+`
 
 Exit codes: 0 if all packets arrived; 3 if one was refused, vanished, or could not be followed to its end; 4 if there was none;

@@ -67,8 +67,8 @@ type Service struct {
 	Ignored   string
 	// Fence is nil unless the Service asks for bounds of its connections.
 	Fence *AskedFence
-	// FastPath is the wish that packets of long connections take a shorter way through the kernel (AnnotationFastPath).
-	FastPath bool
+	// FastPath is the wish that packets of long connections take a shorter way through the kernel, or do not (AnnotationFastPath); nil is none.
+	FastPath *bool
 	// HealthCheckNodePort is where load balancers check whether this node has local endpoints; 0 if they do not.
 	HealthCheckNodePort uint16
 	// Affinity is how long a client keeps its endpoint after its last connection; 0 disables affinity.

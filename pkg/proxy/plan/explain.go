@@ -221,7 +221,7 @@ func (p *Plan) origin(packet Packet, own, local bool) string {
 
 // outside reports whether pods of this node are endpoints, but none of them is in the range by which local traffic is detected.
 func (p *Plan) outside(cidr netip.Prefix) (outside bool) {
-	for addr := range p.Hairpins.All() {
+	for addr := range p.LocalPods.All() {
 		if cidr.Contains(addr) {
 			return false
 		}
