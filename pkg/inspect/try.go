@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
 const (
@@ -42,7 +43,7 @@ func Try(ctx context.Context, r Reader, e *v1alpha1.Explanation, n int) (*v1alph
 		return nil, err
 	}
 	var mu sync.Mutex
-	inParallel(n, func(int) {
+	InParallel(n, parallel, func(int) {
 		err := connect(ctx, strings.ToLower(e.Protocol), e.To)
 		mu.Lock()
 		defer mu.Unlock()
@@ -63,8 +64,7 @@ func (t *trial) conclude(results map[string]string, before, after map[string]uin
 	for _, address := range t.explained.Endpoints {
 		one := v1alpha1.TriedEndpoint{Address: address, Result: results[address]}
 		if before != nil && after != nil {
-			n := after[address] - min(before[address], after[address])
-			one.Connections = &n
+			one.Connections = new(after[address] - min(before[address], after[address]))
 		}
 		if one.Connections != nil || one.Result != "" {
 			t.Endpoints = append(t.Endpoints, one)
@@ -74,10 +74,10 @@ func (t *trial) conclude(results map[string]string, before, after map[string]uin
 	t.Succeeds, t.Conclusion = t.agrees() && asked == 0, t.conclusion()
 }
 
-// inParallel calls do with 0 to n-1, some at a time, and returns when all calls have.
-func inParallel(n int, do func(i int)) {
+// InParallel calls do with 0 to n-1, so many at a time, and returns when all calls have.
+func InParallel(n, atOnce int, do func(i int)) {
 	var wg sync.WaitGroup
-	slots := make(chan struct{}, parallel)
+	slots := make(chan struct{}, atOnce)
 	for i := range n {
 		slots <- struct{}{}
 		wg.Go(func() {
@@ -91,8 +91,13 @@ func inParallel(n int, do func(i int)) {
 // maxAsked bounds how many endpoints are asked themselves.
 const maxAsked = 100
 
-// answered is the result of an endpoint that was asked itself and answers.
-const answered = "answered"
+// The expected results of a connection, as of an endpoint that was asked itself.
+const (
+	answered = "answered"
+	refused  = "refused"
+	noAnswer = "no answer"
+	denied   = "denied at send"
+)
 
 // askEndpoints opens a connection to each endpoint itself if some connections to the Service failed, and returns the results by address.
 func (t *trial) askEndpoints(ctx context.Context) map[string]string {
@@ -102,32 +107,14 @@ func (t *trial) askEndpoints(ctx context.Context) map[string]string {
 	}
 	addresses := e.Endpoints[:min(len(e.Endpoints), maxAsked)]
 	results := make([]string, len(addresses))
-	inParallel(len(addresses), func(i int) {
-		one := &trial{}
-		one.record(connect(ctx, "tcp", addresses[i]))
-		results[i] = one.result()
+	InParallel(len(addresses), parallel, func(i int) {
+		results[i] = resultOf(connect(ctx, "tcp", addresses[i]))
 	})
 	all := map[string]string{}
 	for i, address := range addresses {
 		all[address] = results[i]
 	}
 	return all
-}
-
-// result names the result of a single connection.
-func (t *trial) result() string {
-	switch {
-	case t.Connected > 0:
-		return answered
-	case t.Refused > 0:
-		return "refused"
-	case t.TimedOut > 0:
-		return "no answer"
-	case t.Denied > 0:
-		return "denied at send"
-	default:
-		return t.Error
-	}
 }
 
 // asked returns how many endpoints were asked themselves, and how many of them did not answer.
@@ -155,11 +142,11 @@ func (t *trial) sent() (n uint64, counted bool) {
 
 // reached reads how many connections the endpoints of an explanation have got; nil if that is not counted.
 func reached(ctx context.Context, r Reader, e *v1alpha1.Explanation) (map[string]uint64, error) {
-	namespace, name, ok := strings.Cut(e.Service, "/")
+	name, ok := cluster.ParseServiceName(e.Service)
 	if !ok || e.Verdict != v1alpha1.VerdictBalance {
 		return nil, nil
 	}
-	service, err := r.Service(ctx, namespace, name)
+	service, err := r.Service(ctx, name)
 	if err != nil || service.Connections == nil || service.SessionAffinitySeconds > 0 { // whose connections are not all counted
 		return nil, err
 	}
@@ -181,7 +168,7 @@ func reached(ctx context.Context, r Reader, e *v1alpha1.Explanation) (map[string
 }
 
 // errSilent is the result of a datagram that nothing answered.
-var errSilent = errors.New("no answer")
+var errSilent = errors.New(noAnswer)
 
 // connect opens a connection and closes it. A datagram has one byte.
 func connect(ctx context.Context, network, to string) error {
@@ -208,17 +195,33 @@ func connect(ctx context.Context, network, to string) error {
 	return err
 }
 
-// record counts a result.
-func (t *trial) record(err error) {
+// resultOf names the result of a connection; it is the text of an unexpected error.
+func resultOf(err error) string {
 	var timeout net.Error
 	switch {
 	case err == nil:
-		t.Connected++
+		return answered
 	case errors.Is(err, syscall.ECONNREFUSED):
-		t.Refused++
+		return refused
 	case errors.Is(err, syscall.EPERM):
-		t.Denied++
+		return denied
 	case errors.Is(err, errSilent), errors.As(err, &timeout) && timeout.Timeout():
+		return noAnswer
+	default:
+		return err.Error()
+	}
+}
+
+// record counts a result.
+func (t *trial) record(err error) {
+	switch resultOf(err) {
+	case answered:
+		t.Connected++
+	case refused:
+		t.Refused++
+	case denied:
+		t.Denied++
+	case noAnswer:
 		t.TimedOut++
 	default:
 		t.Failed++

@@ -20,16 +20,18 @@ type Watch struct {
 	Terminal  bool
 }
 
-// Run calls show until it fails or ctx ends, which is no error. show gets the counters that it returned in the round before.
-func (w Watch) Run(ctx context.Context, show func(ctx context.Context, earlier *Counters) (*Counters, error)) error {
-	var counters *Counters
-	for first := true; ; first = false {
-		if err := w.separate(first); err != nil {
+// Run calls show until it fails or ctx ends, which is no error.
+func (w Watch) Run(ctx context.Context, show func() error) error {
+	before := ""
+	for {
+		if w.Terminal {
+			before = clearScreen
+		}
+		if _, err := fmt.Fprint(w.Out, before); err != nil {
 			return err
 		}
-		var err error
-		counters, err = show(ctx, counters)
-		if err != nil && ctx.Err() == nil {
+		before = w.Separator
+		if err := show(); err != nil && ctx.Err() == nil {
 			return err
 		}
 		select {
@@ -38,17 +40,4 @@ func (w Watch) Run(ctx context.Context, show func(ctx context.Context, earlier *
 		case <-time.After(w.Interval):
 		}
 	}
-}
-
-// separate separates a round from the one before.
-func (w Watch) separate(first bool) error {
-	text := ""
-	switch {
-	case w.Terminal:
-		text = clearScreen
-	case !first:
-		text = w.Separator
-	}
-	_, err := fmt.Fprint(w.Out, text)
-	return err
 }
