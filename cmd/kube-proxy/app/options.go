@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/component-base/featuregate"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
@@ -58,7 +59,7 @@ type runFlags struct {
 type runOptions struct {
 	runFlags
 	// gates are the feature gates.
-	gates features.Gates
+	gates featuregate.FeatureGate
 	// flags are all flags with their values, of the gates those in force.
 	flags map[string]string
 	// check turns errors of the configuration into one that names lines or flags; nil if there are none.
@@ -76,7 +77,7 @@ func NewOptions() *Options {
 func DefaultConfig() *config.KubeProxyConfiguration { return v1alpha1.Default() }
 
 func (o *Options) runOptions(l *Loaded, flags *pflag.FlagSet) runOptions {
-	run := runOptions{runFlags: o.runFlags, gates: l.Features.Gates, flags: map[string]string{}, check: l.Check}
+	run := runOptions{runFlags: o.runFlags, gates: l.Features.Gate, flags: map[string]string{}, check: l.Check}
 	flags.VisitAll(func(f *pflag.Flag) { run.flags[f.Name] = f.Value.String() })
 	run.flags["feature-gates"] = l.Features.InForce() // a gate may have been set by the file
 	if l.File != nil {

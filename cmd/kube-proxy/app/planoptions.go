@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"k8s.io/component-base/featuregate"
+
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -15,7 +17,7 @@ import (
 // The functions of this file translate parts of a valid configuration into the options of other packages.
 
 // PlanOptions are the options of the plan.
-func PlanOptions(cfg *config.KubeProxyConfiguration, gates features.Gates) (*plan.Options, error) {
+func PlanOptions(cfg *config.KubeProxyConfiguration, gates featuregate.FeatureGate) (*plan.Options, error) {
 	nodePorts, err := plan.ParseNodePortAddresses(cfg.EffectiveNodePortAddresses())
 	if err != nil {
 		return nil, fmt.Errorf("nodePortAddresses: %w", err)
@@ -26,21 +28,21 @@ func PlanOptions(cfg *config.KubeProxyConfiguration, gates features.Gates) (*pla
 		SingleStack:      cfg.IPFamilyPolicy == config.IPFamilyPolicySingleStack,
 		MasqueradeAll:    cfg.Linux.MasqueradeAll,
 		Limits:           plan.Limits(cfg.ServiceLimits()),
-		ServeExternalIPs: gates.AllowServiceExternalIPs,
+		ServeExternalIPs: gates.Enabled(features.AllowServiceExternalIPs),
 
-		KeepTerminatingUDPFlows: gates.KeepTerminatingUDPFlows,
-		ResetGoneEndpoints:      gates.ResetGoneEndpoints,
-		Balancing:               plan.Balancing{On: gates.LoadBalancerAlgorithms},
-		Fences:                  plan.Fences{On: gates.ServiceLimits, Namespaces: fences(cfg.ConnectionLimits)},
-		FastPath:                gates.FlowtableFastPath && cfg.HasFastPath(),
+		KeepTerminatingUDPFlows: gates.Enabled(features.KeepTerminatingUDPFlows),
+		ResetGoneEndpoints:      gates.Enabled(features.ResetGoneEndpoints),
+		Balancing:               plan.Balancing{On: gates.Enabled(features.LoadBalancerAlgorithms)},
+		Fences:                  plan.Fences{On: gates.Enabled(features.ServiceLimits), Namespaces: fences(cfg.ConnectionLimits)},
+		FastPath:                gates.Enabled(features.FlowtableFastPath) && cfg.HasFastPath(),
 	}
-	if len(cfg.ConnectionLimits) > 0 && !gates.ServiceLimits {
+	if len(cfg.ConnectionLimits) > 0 && !gates.Enabled(features.ServiceLimits) {
 		return nil, errors.New("connectionLimits: the feature gate ServiceLimits is off; set featureGates: {ServiceLimits: true}, or remove the field")
 	}
 	if cfg.PicksBySlots() {
 		options.Balancing.Slots = plan.TableSlots
 	}
-	switch cfg.LoopbackPolicy(gates.KubeProxyNFTablesLocalhostNodePorts) {
+	switch cfg.LoopbackPolicy(gates.Enabled(features.KubeProxyNFTablesLocalhostNodePorts)) {
 	case config.LoopbackRouted:
 		options.NodePorts.Loopback = true
 	case config.LoopbackForwarded:

@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	conntracktable "github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cputime"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
@@ -94,7 +95,7 @@ func newProcess(ctx context.Context, cfg *config.KubeProxyConfiguration, opts ru
 // logged: the configuration is not in force.
 func (l *Loaded) startable() error {
 	ctx := klog.NewContext(context.Background(), logr.Discard())
-	_, err := newProcess(ctx, l.Config, runOptions{gates: l.Features.Gates, check: l.Check})
+	_, err := newProcess(ctx, l.Config, runOptions{gates: l.Features.Gate, check: l.Check})
 	return err
 }
 
@@ -203,7 +204,7 @@ func (p *process) open(ctx context.Context) (backend.Backend, error) {
 
 // checkFastPath turns the fast path off, with one line in the log, if the mode or the kernel has none.
 func (p *process) checkFastPath(ctx context.Context) {
-	if !p.opts.gates.FlowtableFastPath {
+	if !p.opts.gates.Enabled(features.FlowtableFastPath) {
 		return
 	}
 	err := p.mode.FastPath(ctx, p.families.All...)

@@ -84,7 +84,7 @@ func RunProxy(cmd *cobra.Command, opts *Options) error {
 		logger.Info("Configuration warning", "warning", warning)
 	}
 	metricsfeatures.ApplyFeatureGates(loaded.Features.Gate)
-	loaded.Features.AddMetrics()
+	loaded.Features.Gate.AddMetrics() // kubernetes_feature_enabled
 	if loaded.Config.ShowHiddenMetricsForVersion != "" {
 		metrics.SetShowHidden()
 	}

@@ -20,7 +20,7 @@ func newChecker(l *app.Loaded, withoutAPI bool) (*check.Checker, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := app.NewThisNode(cfg, l.Features.Gates, cfg.HostnameOverride, app.MachineHasIPv6())
+	n, err := app.NewThisNode(cfg, l.Features.Gate, cfg.HostnameOverride, app.MachineHasIPv6())
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
+	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	"github.com/seed-11a05479/kube-proxy/test/kubeproxy"
 )
 
@@ -357,7 +358,7 @@ func TestExternalIPsGuide(t *testing.T) {
 		opts := app.NewOptions()
 		opts.ConfigFile = name
 		loaded, err := opts.LoadFile(newCommand().Flags())
-		if err != nil || !loaded.Features.Gates.AllowServiceExternalIPs || len(loaded.Warnings) != 1 {
+		if err != nil || !loaded.Features.Gate.Enabled(features.AllowServiceExternalIPs) || len(loaded.Warnings) != 1 {
 			t.Errorf("the guide's configuration: %v, %+v", err, loaded)
 		}
 	}
