@@ -35,7 +35,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
 )
 
 // The exit codes: a failure of any kind, and an invalid command line.
@@ -95,7 +94,7 @@ func RunProxy(cmd *cobra.Command, opts *Options) error {
 	case err == nil:
 		logger.Info("kube-proxy ended")
 		return nil
-	case errors.Is(err, configfile.ErrChanged):
+	case errors.Is(err, config.ErrChanged):
 		logger.Info("kube-proxy ends on purpose, to be started again", "reason", err.Error())
 	default:
 		logger.Error(err, "kube-proxy failed")
@@ -109,7 +108,7 @@ func (l *Loaded) fatal(err error) error {
 	if l == nil || l.Config.Logging.Format != logsapi.JSONLogFormat || logsapi.ValidateAndApply(l.Config.Logging.Shared(), l.Features.Gate) != nil {
 		return err
 	}
-	var problems configfile.Problems
+	var problems config.Problems
 	if !errors.As(err, &problems) {
 		klog.ErrorS(err, "Invalid configuration")
 	}

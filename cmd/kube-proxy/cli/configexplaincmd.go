@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
@@ -23,14 +23,14 @@ func newConfigExplainCommand() *cobra.Command {
 		Example: "  kube-proxy config explain linux.conntrack.maxPerCore",
 		Args:    usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			fields, out := configfile.Fields(), cmd.OutOrStdout()
+			fields, out := config.Fields(), cmd.OutOrStdout()
 			switch {
 			case markdown:
-				fmt.Fprint(out, configfile.Markdown(fields, flagFor))
+				fmt.Fprint(out, config.Markdown(fields, flagFor))
 			case len(args) == 0:
 				printFields(out, "FIELDS:", fields)
 			default:
-				field, within, err := configfile.Find(fields, args[0])
+				field, within, err := config.FindField(fields, args[0])
 				if err != nil {
 					return err
 				}
@@ -41,7 +41,7 @@ func newConfigExplainCommand() *cobra.Command {
 		},
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			var paths []string
-			for _, f := range configfile.Fields() {
+			for _, f := range config.Fields() {
 				paths = append(paths, f.Path)
 			}
 			return paths, cobra.ShellCompDirectiveNoFileComp
@@ -52,7 +52,7 @@ func newConfigExplainCommand() *cobra.Command {
 }
 
 // printField prints the description of one field.
-func printField(out io.Writer, f configfile.Field) {
+func printField(out io.Writer, f config.Field) {
 	fmt.Fprintf(out, "FIELD:    %s <%s>\n", f.Path, f.Type)
 	def := f.Default
 	if f.OldDefault != "" {
@@ -70,7 +70,7 @@ func printField(out io.Writer, f configfile.Field) {
 }
 
 // printFields prints a list of fields, one on each line, below a heading.
-func printFields(out io.Writer, heading string, fields []configfile.Field) {
+func printFields(out io.Writer, heading string, fields []config.Field) {
 	if len(fields) == 0 {
 		return
 	}

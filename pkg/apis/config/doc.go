@@ -1,16 +1,23 @@
-// Package config is the proxy's configuration: the types of its latest version, v1alpha2, their defaults and
-// validation.
+// Package config is the proxy's configuration: the types of its latest version, v1alpha2, their defaults and validation, what
+// v1alpha1 means in it, and the files of both.
 //
 // Both file versions and the command line become a [KubeProxyConfiguration] with all defaults; nothing else in the program reads
 // a configuration (docs/decisions/0034). The doc comments of its fields are the field reference (docs/config.md, "kube-proxy
 // config explain").
 //
 //	file, v1alpha2 ──────────────┐
-//	file, v1alpha1 ──┬► v1alpha1/┼─► KubeProxyConfiguration ──► Validate ──► cmd/kube-proxy
+//	file, v1alpha1 ──┬► v1alpha1 ┼─► KubeProxyConfiguration ──► Validate ──► cmd/kube-proxy
 //	flags ───────────┘
 //
 // v1alpha1 is flat and mixes settings of one instance, one platform or one backend with shared ones. In v1alpha2 each setting has
 // one place; docs/config.md shows the place of each field of v1alpha1.
 //
-// configfile/ reads, writes and watches files, and describes the fields.
+// A file is decoded as Kubernetes decodes it (sigs.k8s.io/yaml and sigs.k8s.io/json). In addition it is parsed into a tree of YAML nodes with
+// lines, so that all errors of a file are reported together, each with its line and the path of its field in the file's version.
+//
+//	types.go, defaults.go, validation.go   v1alpha2
+//	modes.go, migration.go, platform.go    what follows from a mode, and from leaving one; what a machine must have
+//	v1alpha1*.go, flags.go                 the other version, and the command line
+//	read.go, tree.go, manifest.go, ...     files: reading, writing and watching them
+//	explain.go, markdown.go                the reference of the fields
 package config

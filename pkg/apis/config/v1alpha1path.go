@@ -1,14 +1,12 @@
-package v1alpha1
+package config
 
 import (
 	"strings"
-
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 )
 
 // move is a field, or a section, whose path differs from v1alpha2.
 type move struct {
-	here   string // the path in this version; "" if there is none, "*" stands for the active mode's section
+	here   string // the path in v1alpha1; "" if there is none, "*" stands for the active mode's section
 	latest string // the path in v1alpha2
 	list   bool   // the field is a list in v1alpha2 and a single value here
 }
@@ -32,8 +30,8 @@ func moves() []move {
 	}
 }
 
-// Path returns the path in this version of a field of v1alpha2, with the given mode active; "" if there is none.
-func Path(latest string, mode config.ProxyMode) string {
+// PathInV1alpha1 returns the path in v1alpha1 of a field of v1alpha2, with the given mode active; "" if there is none.
+func PathInV1alpha1(latest string, mode ProxyMode) string {
 	for _, m := range moves() {
 		rest, found := strings.CutPrefix(latest, m.latest)
 		if !found || (rest != "" && rest[0] != '.' && rest[0] != '[') {
@@ -53,8 +51,8 @@ func Path(latest string, mode config.ProxyMode) string {
 	return latest
 }
 
-// LatestPath returns the path in v1alpha2 of a field of this version; "" if it was dropped.
-func LatestPath(path string) string {
+// latestPath returns the path in v1alpha2 of a field of v1alpha1; "" if it was dropped.
+func latestPath(path string) string {
 	if path == "portRange" {
 		return ""
 	}
@@ -74,11 +72,11 @@ func LatestPath(path string) string {
 }
 
 // activeSection returns the section that a shared field is read from.
-func activeSection(mode config.ProxyMode, field string) string {
+func activeSection(mode ProxyMode, field string) string {
 	switch {
-	case mode == config.ProxyModeNFTables:
+	case mode == ProxyModeNFTables:
 		return "nftables"
-	case mode == config.ProxyModeIPVS && field != "masqueradeAll":
+	case mode == ProxyModeIPVS && field != "masqueradeAll":
 		return "ipvs"
 	default:
 		return "iptables"

@@ -1,11 +1,9 @@
-package configfile
+package config
 
 import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
 )
 
 // Field is one field of v1alpha2. build/codegen writes [Fields] from the doc comments and types in pkg/apis/config/types.go, the defaults of
@@ -25,16 +23,16 @@ type Field struct {
 	Doc string
 }
 
-// Find returns the field at a path and, for a section, the fields in it. The path may be one of v1alpha1.
-func Find(fields []Field, path string) (Field, []Field, error) {
+// FindField returns the field at a path and, for a section, the fields in it. The path may be one of v1alpha1.
+func FindField(fields []Field, path string) (Field, []Field, error) {
 	at := func(path string) int {
 		return slices.IndexFunc(fields, func(f Field) bool { return strings.EqualFold(f.Path, path) })
 	}
 	i := at(path)
 	if i < 0 {
-		i = at(v1alpha1.LatestPath(path))
+		i = at(latestPath(path))
 	}
-	if i < 0 && v1alpha1.LatestPath(path) == "" {
+	if i < 0 && latestPath(path) == "" {
 		return Field{}, nil, fmt.Errorf("field %q of v1alpha1 has no effect, and v1alpha2 does not have it", path)
 	}
 	if i < 0 {

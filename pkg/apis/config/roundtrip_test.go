@@ -1,4 +1,4 @@
-package configfile
+package config
 
 import (
 	stdcmp "cmp"
@@ -18,8 +18,6 @@ import (
 	"sigs.k8s.io/randfill"
 	sigsyaml "sigs.k8s.io/yaml"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
 
@@ -47,20 +45,20 @@ func newFiller(seed int64) *randfill.Filler {
 		func(m *upstream.ProxyMode, c randfill.Continue) {
 			*m = upstream.ProxyMode(pick(c, "", "iptables", "ipvs", "nftables", "kernelspace"))
 		},
-		func(m *config.ProxyMode, c randfill.Continue) {
-			*m = config.ProxyMode(pick(c, "", "iptables", "ipvs", "nftables", "kernelspace"))
+		func(m *ProxyMode, c randfill.Continue) {
+			*m = ProxyMode(pick(c, "", "iptables", "ipvs", "nftables", "kernelspace"))
 		},
 	)
 }
 
 // reread writes a configuration in a version and reads it again.
-func reread(t *testing.T, cfg *config.KubeProxyConfiguration, version string) *File {
+func reread(t *testing.T, cfg *KubeProxyConfiguration, version string) *File {
 	t.Helper()
 	data, err := Encode(cfg, version)
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := Parse("written.yaml", data)
+	file, err := ParseFile("written.yaml", data)
 	if err != nil {
 		t.Fatalf("what was written cannot be read: %v\n%s", err, data)
 	}
@@ -73,10 +71,10 @@ func reread(t *testing.T, cfg *config.KubeProxyConfiguration, version string) *F
 // TestLatestIsComplete checks that a file of the latest version can express every configuration.
 func TestLatestIsComplete(t *testing.T) {
 	for seed := range int64(rounds) {
-		in := &config.KubeProxyConfiguration{}
+		in := &KubeProxyConfiguration{}
 		newFiller(seed).Fill(in)
 		cfg := completed(in)
-		if again := reread(t, cfg, config.Version).Config; !equality.Semantic.DeepEqual(cfg, again) {
+		if again := reread(t, cfg, Version).Config; !equality.Semantic.DeepEqual(cfg, again) {
 			t.Fatalf("seed %d: written and read again, it differs (-before +after):\n%s", seed, cmp.Diff(cfg, again))
 		}
 		if copied := cfg.DeepCopyObject(); !equality.Semantic.DeepEqual(cfg, copied) {
@@ -96,14 +94,14 @@ func TestV1alpha1RoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		first, err := Parse("first.yaml", data)
+		first, err := ParseFile("first.yaml", data)
 		if err != nil {
 			t.Fatalf("seed %d: %v\n%s", seed, err, data)
 		}
-		middle := reread(t, first.Config, config.Version)
-		last := reread(t, middle.Config, v1alpha1.Version)
+		middle := reread(t, first.Config, Version)
+		last := reread(t, middle.Config, V1alpha1)
 
-		before, after := withDefaults(raw), v1alpha1.FromLatest(middle.Config)
+		before, after := withDefaults(raw), toV1alpha1(middle.Config)
 		said := droppedPaths(first.Dropped)
 		said = append(said, differentMeaningless(before, after)...)
 		for _, path := range differences(before, after) {
@@ -157,11 +155,11 @@ func differentMeaningless(before, after *upstream.KubeProxyConfiguration) []stri
 // TestLossesAreReported checks that every setting that v1alpha1 cannot express is in the list of losses.
 func TestLossesAreReported(t *testing.T) {
 	for seed := range int64(rounds) {
-		in := &config.KubeProxyConfiguration{}
+		in := &KubeProxyConfiguration{}
 		newFiller(seed).Fill(in)
 		cfg := completed(in)
-		losses := v1alpha1.MissingIn(cfg)
-		again := reread(t, cfg, v1alpha1.Version).Config
+		losses := MissingInV1alpha1(cfg)
+		again := reread(t, cfg, V1alpha1).Config
 
 		said := droppedPaths(losses)
 		for _, path := range differences(cfg, again) {
@@ -176,7 +174,7 @@ func TestLossesAreReported(t *testing.T) {
 }
 
 // refused reports whether validation refuses the value at a path, so that no conversion ever meets it.
-func refused(in *config.KubeProxyConfiguration, path string) bool {
+func refused(in *KubeProxyConfiguration, path string) bool {
 	switch path {
 	case "syncPeriod":
 		return in.SyncPeriod.Duration == 0
@@ -192,8 +190,8 @@ func refused(in *config.KubeProxyConfiguration, path string) bool {
 }
 
 // completed makes a random configuration one that could be in force.
-func completed(in *config.KubeProxyConfiguration) *config.KubeProxyConfiguration {
-	in.TypeMeta = config.Default().TypeMeta
+func completed(in *KubeProxyConfiguration) *KubeProxyConfiguration {
+	in.TypeMeta = Default().TypeMeta
 	in.Complete()
 	return in
 }
@@ -201,8 +199,8 @@ func completed(in *config.KubeProxyConfiguration) *config.KubeProxyConfiguration
 // withDefaults returns what the fields of a v1alpha1 file mean.
 func withDefaults(raw *upstream.KubeProxyConfiguration) *upstream.KubeProxyConfiguration {
 	out := withKind(raw)
-	v1alpha1.SetDefaults(out)
-	latest := v1alpha1.FromLatest(v1alpha1.ToLatest(out))
+	setV1alpha1Defaults(out)
+	latest := toV1alpha1(fromV1alpha1(out))
 	out.HealthzBindAddress, out.MetricsBindAddress = latest.HealthzBindAddress, latest.MetricsBindAddress
 	out.ClientConnection.ContentType = stdcmp.Or(out.ClientConnection.ContentType, "application/vnd.kubernetes.protobuf")
 	out.ClientConnection.QPS, out.ClientConnection.Burst = stdcmp.Or(out.ClientConnection.QPS, 5), stdcmp.Or(out.ClientConnection.Burst, 10)
@@ -214,12 +212,12 @@ func withDefaults(raw *upstream.KubeProxyConfiguration) *upstream.KubeProxyConfi
 // withKind says what a v1alpha1 object is.
 func withKind(in *upstream.KubeProxyConfiguration) *upstream.KubeProxyConfiguration {
 	out := in.DeepCopy()
-	out.SetGroupVersionKind(upstream.SchemeGroupVersion.WithKind(config.Kind))
+	out.SetGroupVersionKind(upstream.SchemeGroupVersion.WithKind(Kind))
 	return out
 }
 
 // droppedPaths returns the fields of losses.
-func droppedPaths(losses []config.Loss) []string {
+func droppedPaths(losses []Loss) []string {
 	var paths []string
 	for _, l := range losses {
 		paths = append(paths, l.Field)

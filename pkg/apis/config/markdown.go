@@ -1,11 +1,9 @@
-package configfile
+package config
 
 import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 )
 
 // Markdown returns the whole reference. flag returns the flag that sets the field at a path, or "".
@@ -33,7 +31,7 @@ the log, an Event on the Node and the gauge serviceproxy_config_differs report i
 
 | field, flag | default, or type | meaning |
 |---|---|---|
-`, config.GroupName, config.Version, config.Kind)
+`, GroupName, Version, Kind)
 	var ignored, moved, added []string
 	described := map[string]string{} // the field with a description
 	for _, f := range fields {

@@ -1,4 +1,4 @@
-package configfile
+package config
 
 import (
 	"bytes"
@@ -10,18 +10,16 @@ import (
 
 	sigsyaml "sigs.k8s.io/yaml"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/userfile"
 )
 
 // Encode writes a configuration in a version, as YAML with all defaults.
-func Encode(cfg *config.KubeProxyConfiguration, version string) ([]byte, error) {
+func Encode(cfg *KubeProxyConfiguration, version string) ([]byte, error) {
 	return sigsyaml.Marshal(Versioned(cfg, version))
 }
 
 // EncodeFor is [Encode] for a file of this name: as JSON if it ends in .json.
-func EncodeFor(name string, cfg *config.KubeProxyConfiguration, version string) ([]byte, error) {
+func EncodeFor(name string, cfg *KubeProxyConfiguration, version string) ([]byte, error) {
 	data, err := Encode(cfg, version)
 	if err != nil || !strings.EqualFold(filepath.Ext(name), ".json") {
 		return data, err
@@ -38,24 +36,24 @@ func EncodeFor(name string, cfg *config.KubeProxyConfiguration, version string) 
 }
 
 // Versioned converts a configuration to a served version, with all defaults.
-func Versioned(cfg *config.KubeProxyConfiguration, version string) any {
-	if version == v1alpha1.Version {
-		return v1alpha1.FromLatest(cfg)
+func Versioned(cfg *KubeProxyConfiguration, version string) any {
+	if version == V1alpha1 {
+		return toV1alpha1(cfg)
 	}
 	return cfg
 }
 
-// Defaults returns the default configuration of a served version.
-func Defaults(version string) *config.KubeProxyConfiguration {
-	if version == v1alpha1.Version {
-		return v1alpha1.Default()
+// DefaultsOf returns the default configuration of a served version.
+func DefaultsOf(version string) *KubeProxyConfiguration {
+	if version == V1alpha1 {
+		return DefaultV1alpha1()
 	}
-	return config.Default()
+	return Default()
 }
 
-// Write replaces the content of a file atomically: after an error it is as before. It writes to anything but a regular file as
+// WriteFile replaces the content of a file atomically: after an error it is as before. It writes to anything but a regular file as
 // it is.
-func Write(name string, data []byte) error {
+func WriteFile(name string, data []byte) error {
 	if target, err := filepath.EvalSymlinks(name); err == nil {
 		name = target
 	}

@@ -1,26 +1,30 @@
-package v1alpha1
+package config
 
 import (
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	componentconfig "k8s.io/component-base/config/v1alpha1"
 	upstream "k8s.io/kube-proxy/config/v1alpha1"
 	netutils "k8s.io/utils/net"
 	"k8s.io/utils/ptr"
-
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 )
 
-// ToLatest converts a configuration with defaults to the latest version. Shared settings are read from the section of the active
-// mode; [Dropped] returns those of other sections. The result refers to the maps and lists of in.
-func ToLatest(in *upstream.KubeProxyConfiguration) *config.KubeProxyConfiguration {
+// V1alpha1 is the name of the version that Kubernetes has. Its Go types come from k8s.io/kube-proxy/config/v1alpha1, and the proxy's flags set
+// fields of them.
+const V1alpha1 = "v1alpha1"
+
+// fromV1alpha1 converts a configuration of v1alpha1 with defaults to the latest version. Shared settings are read from the section of the active
+// mode; [droppedFrom] returns those of other sections. The result refers to the maps and lists of in.
+func fromV1alpha1(in *upstream.KubeProxyConfiguration) *KubeProxyConfiguration {
 	shared := sharedSettings(in)
-	out := config.Default() // kind and version; everything else is set below, or does not exist in this version
+	out := Default() // kind and version; everything else is set below, or does not exist in v1alpha1
 	out.FeatureGates = in.FeatureGates
-	out.ClientConnection = config.ClientConnectionConfiguration(in.ClientConnection)
-	out.Logging = config.LoggingOf(&in.Logging)
+	out.ClientConnection = ClientConnectionConfiguration(in.ClientConnection)
+	out.Logging = LoggingOf(&in.Logging)
 
 	out.HostnameOverride = in.HostnameOverride
 	if !unspecified(in.BindAddress) {
@@ -31,12 +35,12 @@ func ToLatest(in *upstream.KubeProxyConfiguration) *config.KubeProxyConfiguratio
 	out.BindAddressHardFail = in.BindAddressHardFail
 	out.EnableProfiling = in.EnableProfiling
 	out.ShowHiddenMetricsForVersion = in.ShowHiddenMetricsForVersion
-	out.ConfigHardFail = false // this version has always continued with a warning
+	out.ConfigHardFail = false // v1alpha1 has always continued with a warning
 
-	out.Mode = config.ProxyMode(in.Mode)
+	out.Mode = ProxyMode(in.Mode)
 	out.SyncPeriod, out.MinSyncPeriod = shared.syncPeriod, shared.minSyncPeriod
 	out.ConfigSyncPeriod = in.ConfigSyncPeriod
-	out.DetectLocalMode = config.LocalMode(in.DetectLocalMode)
+	out.DetectLocalMode = LocalMode(in.DetectLocalMode)
 	out.DetectLocal.BridgeInterface = in.DetectLocal.BridgeInterface
 	out.DetectLocal.InterfaceNamePrefix = in.DetectLocal.InterfaceNamePrefix
 	if in.ClusterCIDR != "" {
@@ -44,8 +48,8 @@ func ToLatest(in *upstream.KubeProxyConfiguration) *config.KubeProxyConfiguratio
 	}
 	out.NodePortAddresses = in.NodePortAddresses
 
-	out.Linux = config.KubeProxyLinuxConfiguration{
-		Conntrack: config.KubeProxyConntrackConfiguration{
+	out.Linux = KubeProxyLinuxConfiguration{
+		Conntrack: KubeProxyConntrackConfiguration{
 			MaxPerCore:            ptr.Deref(in.Conntrack.MaxPerCore, 0),
 			Min:                   ptr.Deref(in.Conntrack.Min, 0),
 			TCPEstablishedTimeout: ptr.Deref(in.Conntrack.TCPEstablishedTimeout, metav1.Duration{}),
@@ -60,7 +64,7 @@ func ToLatest(in *upstream.KubeProxyConfiguration) *config.KubeProxyConfiguratio
 	out.Windows.RunAsService = in.WindowsRunAsService
 	out.IPTables.MasqueradeBit = ptr.Deref(in.IPTables.MasqueradeBit, 0)
 	out.IPTables.LocalhostNodePorts = ptr.Deref(in.IPTables.LocalhostNodePorts, false)
-	out.IPVS = config.KubeProxyIPVSConfiguration{
+	out.IPVS = KubeProxyIPVSConfiguration{
 		MasqueradeBit: out.IPTables.MasqueradeBit,
 		Scheduler:     in.IPVS.Scheduler,
 		ExcludeCIDRs:  in.IPVS.ExcludeCIDRs,
@@ -70,12 +74,12 @@ func ToLatest(in *upstream.KubeProxyConfiguration) *config.KubeProxyConfiguratio
 		UDPTimeout:    in.IPVS.UDPTimeout,
 	}
 	out.NFTables.MasqueradeBit = ptr.Deref(in.NFTables.MasqueradeBit, 0)
-	out.Winkernel = config.KubeProxyWinkernelConfiguration(in.Winkernel)
+	out.Winkernel = KubeProxyWinkernelConfiguration(in.Winkernel)
 	out.Complete()
 	return out
 }
 
-// shared are the settings that each backend's section of this version repeats.
+// shared are the settings that each backend's section of v1alpha1 repeats.
 type shared struct {
 	syncPeriod    metav1.Duration
 	minSyncPeriod metav1.Duration
@@ -87,10 +91,10 @@ type shared struct {
 // uses masqueradeAll of the iptables section.
 func sharedSettings(in *upstream.KubeProxyConfiguration) shared {
 	ipt, ipvs, nft := &in.IPTables, &in.IPVS, &in.NFTables
-	switch config.ProxyMode(in.Mode) {
-	case config.ProxyModeIPVS:
+	switch ProxyMode(in.Mode) {
+	case ProxyModeIPVS:
 		return shared{ipvs.SyncPeriod, ipvs.MinSyncPeriod, ipt.MasqueradeAll, "ipvs"}
-	case config.ProxyModeNFTables:
+	case ProxyModeNFTables:
 		return shared{nft.SyncPeriod, nft.MinSyncPeriod, nft.MasqueradeAll, "nftables"}
 	default:
 		return shared{ipt.SyncPeriod, ipt.MinSyncPeriod, ipt.MasqueradeAll, "iptables"}
@@ -103,11 +107,11 @@ func unspecified(address string) bool {
 	return address == "" || (ip != nil && ip.IsUnspecified())
 }
 
-// FromLatest converts a configuration to this version. It writes the shared settings into the section of each backend, so that they
-// apply to any mode. [MissingIn] returns what this version cannot express. The result refers to the maps and lists of in.
-func FromLatest(in *config.KubeProxyConfiguration) *upstream.KubeProxyConfiguration {
+// toV1alpha1 converts a configuration to v1alpha1. It writes the shared settings into the section of each backend, so that they
+// apply to any mode. [MissingInV1alpha1] returns what v1alpha1 cannot express. The result refers to the maps and lists of in.
+func toV1alpha1(in *KubeProxyConfiguration) *upstream.KubeProxyConfiguration {
 	bit := in.IPTables.MasqueradeBit
-	if in.Mode == config.ProxyModeIPVS {
+	if in.Mode == ProxyModeIPVS {
 		bit = in.IPVS.MasqueradeBit
 	}
 	minimum := in.MinSyncPeriod
@@ -120,7 +124,7 @@ func FromLatest(in *config.KubeProxyConfiguration) *upstream.KubeProxyConfigurat
 		bindAddress = in.NodeIPOverride[0]
 	}
 	return &upstream.KubeProxyConfiguration{
-		TypeMeta:         metav1.TypeMeta{APIVersion: config.GroupName + "/" + Version, Kind: config.Kind},
+		TypeMeta:         metav1.TypeMeta{APIVersion: GroupName + "/" + V1alpha1, Kind: Kind},
 		FeatureGates:     in.FeatureGates,
 		ClientConnection: componentconfig.ClientConnectionConfiguration(in.ClientConnection),
 		Logging:          *in.Logging.Shared(),
@@ -165,4 +169,13 @@ func FromLatest(in *config.KubeProxyConfiguration) *upstream.KubeProxyConfigurat
 		ConfigSyncPeriod:    in.ConfigSyncPeriod,
 		WindowsRunAsService: in.Windows.RunAsService,
 	}
+}
+
+// validateV1alpha1 checks the fields of v1alpha1 that do not exist in the latest version.
+func validateV1alpha1(in *upstream.KubeProxyConfiguration) field.ErrorList {
+	var errs field.ErrorList
+	if _, err := utilnet.ParsePortRange(in.PortRange); err != nil {
+		errs = append(errs, field.Invalid(field.NewPath("portRange"), in.PortRange, "must be a range of ports, such as 10000-20000"))
+	}
+	return errs
 }

@@ -1,4 +1,4 @@
-package configfile
+package config
 
 import (
 	"encoding/json"
@@ -13,8 +13,6 @@ import (
 	kjson "sigs.k8s.io/json"
 	sigsyaml "sigs.k8s.io/yaml"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/userfile"
 	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
@@ -23,7 +21,7 @@ import (
 const MaxSize = 1 << 20
 
 // Versions returns the served versions, the latest first. Files are written in the latest by default.
-func Versions() []string { return []string{config.Version, v1alpha1.Version} }
+func Versions() []string { return []string{Version, V1alpha1} }
 
 // File is a configuration file. Check validates its values.
 type File struct {
@@ -32,35 +30,35 @@ type File struct {
 	// Version is v1alpha1 or v1alpha2.
 	Version string
 	// Config is the configuration, with all defaults.
-	Config *config.KubeProxyConfiguration
+	Config *KubeProxyConfiguration
 	// Warnings are unknown and duplicate fields, which had no effect. With configHardFail Check returns them as errors.
 	Warnings Problems
 	// Dropped are settings of v1alpha1 that v1alpha2 does not have.
-	Dropped []config.Loss
+	Dropped []Loss
 
 	doc     *yamldoc.Document
 	wrong   Problems        // values that could not be decoded
 	invalid field.ErrorList // values of fields that v1alpha2 does not have
 }
 
-// Read reads a file, or a pipe. The error is of type Problems if the content is invalid.
-func Read(name string) (*File, error) {
+// ReadFile reads a file, or a pipe. The error is of type Problems if the content is invalid.
+func ReadFile(name string) (*File, error) {
 	data, err := userfile.Read(name, MaxSize)
 	if err != nil {
 		return nil, err
 	}
-	return Parse(name, data)
+	return ParseFile(name, data)
 }
 
-// Parse decodes the content of a file; name is for messages. It returns an error, of type Problems, only if the content
+// ParseFile decodes the content of a file; name is for messages. It returns an error, of type Problems, only if the content
 // cannot be decoded at all. Single values that cannot be decoded get their default, and Check reports them with all
 // other errors.
-func Parse(name string, data []byte) (*File, error) {
+func ParseFile(name string, data []byte) (*File, error) {
 	doc, root, problem := parseTree(name, data)
 	if problem != nil {
 		return nil, Problems{*problem}
 	}
-	gv, problem := version(name, root)
+	gv, problem := readVersion(name, root)
 	if problem != nil {
 		return nil, Problems{*problem}
 	}
@@ -99,7 +97,7 @@ func (f *File) decode(text []byte) error {
 	if data, err = json.Marshal(fields); err != nil {
 		return err
 	}
-	if f.Version == v1alpha1.Version {
+	if f.Version == V1alpha1 {
 		return f.decodeOld(data)
 	}
 	var first struct {
@@ -108,7 +106,7 @@ func (f *File) decode(text []byte) error {
 	if err := unmarshal(data, &first); err != nil {
 		return err
 	}
-	f.Config = config.Default(first.NodeIPOverride...)
+	f.Config = Default(first.NodeIPOverride...)
 	if err := unmarshal(data, f.Config); err != nil {
 		return err
 	}
@@ -122,9 +120,9 @@ func (f *File) decodeOld(data []byte) error {
 	if err := unmarshal(data, old); err != nil {
 		return err
 	}
-	f.Dropped, f.invalid = v1alpha1.Dropped(old), v1alpha1.Validate(old)
-	v1alpha1.SetDefaults(old)
-	f.Config = v1alpha1.ToLatest(old)
+	f.Dropped, f.invalid = droppedFrom(old), validateV1alpha1(old)
+	setV1alpha1Defaults(old)
+	f.Config = fromV1alpha1(old)
 	return nil
 }
 
@@ -174,8 +172,8 @@ func parseTree(name string, data []byte) (*yamldoc.Document, *yaml.Node, *Proble
 	return doc, root, nil
 }
 
-// version reads apiVersion and kind.
-func version(name string, root *yaml.Node) (schema.GroupVersion, *Problem) {
+// readVersion reads apiVersion and kind.
+func readVersion(name string, root *yaml.Node) (schema.GroupVersion, *Problem) {
 	apiVersion, apiLine := scalarField(root, "apiVersion")
 	kind, kindLine := scalarField(root, "kind")
 	gv, err := schema.ParseGroupVersion(apiVersion)
@@ -187,9 +185,9 @@ func version(name string, root *yaml.Node) (schema.GroupVersion, *Problem) {
 		return gv, &Problem{File: name, Line: apiLine, Field: "apiVersion", Detail: "missing; " + wanted()}
 	case kind == "":
 		return gv, &Problem{File: name, Line: kindLine, Field: "kind", Detail: "missing; " + wanted()}
-	case err != nil || gv.Group != config.GroupName || !slices.Contains(Versions(), gv.Version):
+	case err != nil || gv.Group != GroupName || !slices.Contains(Versions(), gv.Version):
 		return gv, &Problem{File: name, Line: apiLine, Field: "apiVersion", Detail: fmt.Sprintf("%q is not served; %s", apiVersion, wanted())}
-	case kind != config.Kind:
+	case kind != Kind:
 		return gv, &Problem{File: name, Line: kindLine, Field: "kind", Detail: fmt.Sprintf("%q is not served; %s", kind, wanted())}
 	}
 	return gv, nil
@@ -199,9 +197,9 @@ func version(name string, root *yaml.Node) (schema.GroupVersion, *Problem) {
 func wanted() string {
 	var versions []string
 	for _, v := range Versions() {
-		versions = append(versions, config.GroupName+"/"+v)
+		versions = append(versions, GroupName+"/"+v)
 	}
-	return fmt.Sprintf("want kind %s with apiVersion %s", config.Kind, strings.Join(versions, " or "))
+	return fmt.Sprintf("want kind %s with apiVersion %s", Kind, strings.Join(versions, " or "))
 }
 
 // scalarField returns the value and the line of a field of a mapping; "" if there is none.
@@ -225,8 +223,8 @@ func (f *File) Check(errs field.ErrorList) error {
 	}
 	for _, e := range errs {
 		path := e.Field
-		if f.Version == v1alpha1.Version {
-			path = v1alpha1.Path(e.Field, f.Config.Mode)
+		if f.Version == V1alpha1 {
+			path = PathInV1alpha1(e.Field, f.Config.Mode)
 		}
 		if !f.undecoded(path) {
 			problems = append(problems, f.locate(e, path))

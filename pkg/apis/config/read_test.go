@@ -1,4 +1,4 @@
-package configfile
+package config
 
 import (
 	"bytes"
@@ -11,8 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 )
 
 const (
@@ -58,7 +56,7 @@ func TestBadInput(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			file, err := Parse("f", []byte(tt.in))
+			file, err := ParseFile("f", []byte(tt.in))
 			if err == nil {
 				err = file.Check(nil)
 			}
@@ -109,7 +107,7 @@ func TestStrictness(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			file, err := Parse("f", []byte(tt.in))
+			file, err := ParseFile("f", []byte(tt.in))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -126,14 +124,14 @@ func TestStrictness(t *testing.T) {
 // TestYAML11Values checks that values are parsed as in Kubernetes, whose parser implements YAML 1.1, and that JSON
 // is accepted.
 func TestYAML11Values(t *testing.T) {
-	file, err := Parse("f", []byte(oldHead+"ipvs: {strictARP: yes}\noomScoreAdj: 0x10\nnodePortAddresses: null\n---\n"))
+	file, err := ParseFile("f", []byte(oldHead+"ipvs: {strictARP: yes}\noomScoreAdj: 0x10\nnodePortAddresses: null\n---\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !file.Config.IPVS.StrictARP || file.Config.Linux.OOMScoreAdj != 16 {
 		t.Errorf("got %+v", file.Config)
 	}
-	file, err = Parse("f", []byte("{\n\t\"apiVersion\": \"kubeproxy.config.k8s.io/v1alpha2\",\n\t\"kind\": \"KubeProxyConfiguration\",\n\t\"linux\": {\"oomScoreAdj\": 7, \"x\": 1}}"))
+	file, err = ParseFile("f", []byte("{\n\t\"apiVersion\": \"kubeproxy.config.k8s.io/v1alpha2\",\n\t\"kind\": \"KubeProxyConfiguration\",\n\t\"linux\": {\"oomScoreAdj\": 7, \"x\": 1}}"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,19 +147,19 @@ func TestMissingValues(t *testing.T) {
 		latestHead: "linux: {oomScoreAdj: null, conntrack: {maxPerCore: null, udpTimeout: null}}\nsyncPeriod: null\niptables: null\n" +
 			"healthzBindAddress:\nconfigHardFail: null\nclientConnection: {qps: 0, contentType: ''}\n",
 	} {
-		file, err := Parse("f", []byte(head+fields))
+		file, err := ParseFile("f", []byte(head+fields))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := Defaults(file.Version); len(file.Warnings) > 0 || !equality.Semantic.DeepEqual(want, file.Config) {
+		if want := DefaultsOf(file.Version); len(file.Warnings) > 0 || !equality.Semantic.DeepEqual(want, file.Config) {
 			t.Errorf("%s: %v (-want +got):\n%s", file.Version, file.Warnings, cmp.Diff(want, file.Config))
 		}
 	}
-	file, err := Parse("f", []byte(latestHead+"minSyncPeriod: 0s\nhealthzBindAddress: ''\nbindAddressHardFail: false\nlinux: {oomScoreAdj: 0}\nnodeIPOverride: ['fd00::1']\n"))
+	file, err := ParseFile("f", []byte(latestHead+"minSyncPeriod: 0s\nhealthzBindAddress: ''\nbindAddressHardFail: false\nlinux: {oomScoreAdj: 0}\nnodeIPOverride: ['fd00::1']\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Defaults(config.Version)
+	want := DefaultsOf(Version)
 	want.MinSyncPeriod.Duration, want.BindAddressHardFail, want.Linux.OOMScoreAdj = 0, false, 0
 	want.HealthzBindAddress, want.MetricsBindAddress, want.NodeIPOverride = "", "[::1]:10249", []string{"fd00::1"}
 	if !equality.Semantic.DeepEqual(want, file.Config) {
@@ -176,7 +174,7 @@ func TestCheckFindsLines(t *testing.T) {
 		field.Invalid(field.NewPath("syncPeriod"), 5, "wrong"),
 		field.Required(field.NewPath("linux", "conntrack", "min"), "wrong"),
 	}
-	file, err := Parse("f", []byte(oldHead+"conntrack:\n  maxPerCore: 1\nnftables:\n  syncPeriod: 1s\nmode: nftables\nportRange: x\n"))
+	file, err := ParseFile("f", []byte(oldHead+"conntrack:\n  maxPerCore: 1\nnftables:\n  syncPeriod: 1s\nmode: nftables\nportRange: x\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +209,7 @@ func TestUnreadable(t *testing.T) {
 		deep:                          "exceeded max depth",
 		wide:                          "nodePortAddresses[0]: want a string, not a list",
 	} {
-		_, err := Read(name)
+		_, err := ReadFile(name)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: got %.200v, want %q", name, err, want)
 		}
@@ -232,7 +230,7 @@ func TestWrite(t *testing.T) {
 	if err := os.WriteFile(name, []byte("old"), 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if err := Write(link, []byte("new")); err != nil {
+	if err := WriteFile(link, []byte("new")); err != nil {
 		t.Fatal(err)
 	}
 	if data, err := os.ReadFile(name); err != nil || string(data) != "new" {
@@ -241,7 +239,7 @@ func TestWrite(t *testing.T) {
 	if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o640 {
 		t.Errorf("the mode changed: %v, %v", info.Mode(), err)
 	}
-	if err := Write(filepath.Join(directory, "missing", "f"), nil); err == nil {
+	if err := WriteFile(filepath.Join(directory, "missing", "f"), nil); err == nil {
 		t.Error("writing into a missing directory succeeded")
 	}
 	if entries, err := os.ReadDir(directory); err != nil || len(entries) != 2 {
@@ -256,7 +254,7 @@ func FuzzParse(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		file, err := Parse("f", data)
+		file, err := ParseFile("f", data)
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "f:") {
 				t.Errorf("error does not name the file: %v", err)

@@ -1,4 +1,4 @@
-package configfile
+package config
 
 import (
 	"slices"
@@ -7,7 +7,6 @@ import (
 
 	sigsyaml "sigs.k8s.io/yaml"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
 
@@ -46,12 +45,12 @@ func TestFind(t *testing.T) {
 		"logging.vmodule":   {"logging.vmodule", "list of sections", "", "logging.vmodule", 2},
 		"linux":             {"linux", "section", "", "", 10},
 	} {
-		f, within, err := Find(fields, path)
+		f, within, err := FindField(fields, path)
 		if err != nil || f.Path != want.path || f.Type != want.typ || f.Default != want.def || f.V1alpha1 != want.old || len(within) != want.within {
 			t.Errorf("%s: got %+v with %d fields, %v; want %+v", path, f, len(within), err, want)
 		}
 	}
-	if _, _, err := Find(fields, "portRange"); err == nil || !strings.Contains(err.Error(), "has no effect") {
+	if _, _, err := FindField(fields, "portRange"); err == nil || !strings.Contains(err.Error(), "has no effect") {
 		t.Errorf("a field that is gone: %v", err)
 	}
 }
@@ -59,7 +58,7 @@ func TestFind(t *testing.T) {
 // TestFindV1alpha1 finds every field of v1alpha1 by its name there.
 func TestFindV1alpha1(t *testing.T) {
 	fields := Fields()
-	data, err := Encode(v1alpha1.Default(), v1alpha1.Version)
+	data, err := Encode(DefaultV1alpha1(), V1alpha1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +78,7 @@ func TestFindV1alpha1(t *testing.T) {
 			return
 		}
 		found++
-		if _, _, err := Find(fields, path); err != nil {
+		if _, _, err := FindField(fields, path); err != nil {
 			t.Error(err)
 		}
 	}

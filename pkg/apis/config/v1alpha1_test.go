@@ -1,4 +1,4 @@
-package v1alpha1
+package config
 
 import (
 	"reflect"
@@ -10,19 +10,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	upstream "k8s.io/kube-proxy/config/v1alpha1"
-
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 )
 
 // TestPathsLeadToFields checks that every field of this version has a place in the latest version, and vice versa.
 func TestPathsLeadToFields(t *testing.T) {
-	latest := jsonPaths(reflect.TypeFor[config.KubeProxyConfiguration](), "", func(f reflect.StructField) string { return strings.ToLower(f.Name) })
+	latest := jsonPaths(reflect.TypeFor[KubeProxyConfiguration](), "", func(f reflect.StructField) string { return strings.ToLower(f.Name) })
 	old := jsonPaths(reflect.TypeFor[upstream.KubeProxyConfiguration](), "", func(f reflect.StructField) string {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		return name
 	})
 	for _, path := range old {
-		to := LatestPath(path)
+		to := latestPath(path)
 		if to == "" {
 			if path != "portRange" {
 				t.Errorf("%s has no place in the latest version", path)
@@ -33,13 +31,13 @@ func TestPathsLeadToFields(t *testing.T) {
 			t.Errorf("%s is said to be at %s, which does not exist", path, to)
 		}
 		section, _, _ := strings.Cut(path, ".")
-		if back := Path(to, config.ProxyMode(section)); back != path && !strings.HasSuffix(path, "masqueradeAll") {
+		if back := PathInV1alpha1(to, ProxyMode(section)); back != path && !strings.HasSuffix(path, "masqueradeAll") {
 			t.Errorf("%s goes to %s and comes back as %s", path, to, back)
 		}
 	}
 	for path, want := range map[string]string{"linux": "", "linux.nothing": "", "configHardFail": "", "detectLocal.clusterCIDRs[1]": "clusterCIDR",
 		"nodeIPOverride[0]": "bindAddress", "nodePortAddresses[2]": "nodePortAddresses[2]", "ipvs.masqueradeBit": "iptables.masqueradeBit"} {
-		if got := Path(path, ""); got != want {
+		if got := PathInV1alpha1(path, ""); got != want {
 			t.Errorf("Path(%s) is %q, want %q", path, got, want)
 		}
 	}
@@ -74,8 +72,8 @@ func TestServerDefaults(t *testing.T) {
 	}
 	for _, tt := range tests {
 		cfg := &upstream.KubeProxyConfiguration{BindAddress: tt.bind, HealthzBindAddress: tt.healthz, MetricsBindAddress: tt.metrics}
-		SetDefaults(cfg)
-		got := ToLatest(cfg)
+		setV1alpha1Defaults(cfg)
+		got := fromV1alpha1(cfg)
 		if got.HealthzBindAddress != tt.wantHealthz || got.MetricsBindAddress != tt.wantMetrics {
 			t.Errorf("%+v: got %s and %s", tt, got.HealthzBindAddress, got.MetricsBindAddress)
 		}
@@ -97,7 +95,7 @@ func TestActiveSectionCounts(t *testing.T) {
 		masqueradeAll bool
 	}{"": {10, 1, true}, "iptables": {10, 1, true}, "ipvs": {20, 2, true}, "nftables": {30, 3, false}, "kernelspace": {10, 1, true}} {
 		in.Mode = upstream.ProxyMode(mode)
-		out := ToLatest(in)
+		out := fromV1alpha1(in)
 		if out.SyncPeriod != period(want.sync) || out.MinSyncPeriod != period(want.minSync) || out.Linux.MasqueradeAll != want.masqueradeAll {
 			t.Errorf("mode %q: %v, %v, %t; want %+v", mode, out.SyncPeriod, out.MinSyncPeriod, out.Linux.MasqueradeAll, want)
 		}
@@ -116,7 +114,7 @@ func TestDropped(t *testing.T) {
 		"iptables.masqueradeAll: true dropped; all modes share one setting, and mode nftables has false",
 	}
 	var got []string
-	for _, loss := range Dropped(in) {
+	for _, loss := range droppedFrom(in) {
 		got = append(got, loss.String())
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -126,7 +124,7 @@ func TestDropped(t *testing.T) {
 
 // TestMissingIn checks the settings that this version cannot express.
 func TestMissingIn(t *testing.T) {
-	in := &config.KubeProxyConfiguration{NodeIPOverride: []string{"10.0.0.1", "fd00::1"}, IPFamilyPolicy: config.IPFamilyPolicySingleStack, ConfigHardFail: true}
+	in := &KubeProxyConfiguration{NodeIPOverride: []string{"10.0.0.1", "fd00::1"}, IPFamilyPolicy: IPFamilyPolicySingleStack, ConfigHardFail: true}
 	in.IPVS.MasqueradeBit = 3
 	want := []string{
 		"nodeIPOverride: only 10.0.0.1 is kept, as bindAddress, which is one address",
@@ -138,7 +136,7 @@ func TestMissingIn(t *testing.T) {
 		"ipvs.masqueradeBit: 3 dropped; iptables and ipvs share one bit in v1alpha1, and the iptables section has 0",
 	}
 	var got []string
-	for _, loss := range MissingIn(in) {
+	for _, loss := range MissingInV1alpha1(in) {
 		got = append(got, loss.String())
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

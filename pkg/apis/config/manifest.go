@@ -1,4 +1,4 @@
-package configfile
+package config
 
 import (
 	"fmt"
@@ -7,7 +7,6 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/userfile"
 	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
@@ -15,7 +14,7 @@ import (
 // maxManifestSize is the maximum size of a manifest in bytes: a List may contain all ConfigMaps of a cluster.
 const maxManifestSize = 64 << 20
 
-// ReadManifest reads a configuration from a file or, if name is "-", from stdin. Unlike Read it also accepts a
+// ReadManifest reads a configuration from a file or, if name is "-", from stdin. Unlike ReadFile it also accepts a
 // ConfigMap that contains a configuration, a List with such a ConfigMap, or documents with one, as printed by kubectl.
 func ReadManifest(name string, stdin io.Reader) (*File, error) {
 	var data []byte
@@ -37,9 +36,9 @@ func ReadManifest(name string, stdin io.Reader) (*File, error) {
 		if len(data) > MaxSize {
 			return nil, userfile.TooLarge(name, MaxSize)
 		}
-		return Parse(name, data)
+		return ParseFile(name, data)
 	case len(held) == 1:
-		return Parse(held[0].name, held[0].text)
+		return ParseFile(held[0].name, held[0].text)
 	}
 	var places []string
 	for _, c := range held {
@@ -60,7 +59,7 @@ type content struct {
 func inConfigMaps(name string, data []byte) ([]content, error) {
 	docs, errs := yamldoc.Split(name, data)
 	if len(errs) > 0 {
-		return nil, nil // Parse reports the error
+		return nil, nil // ParseFile reports the error
 	}
 	var objects []*yaml.Node
 	manifest := false
@@ -70,7 +69,7 @@ func inConfigMaps(name string, data []byte) ([]content, error) {
 			return nil, nil
 		}
 		switch kind, _ := scalarField(root, "kind"); kind {
-		case config.Kind:
+		case Kind:
 			return nil, nil
 		case "ConfigMap":
 			manifest, objects = true, append(objects, root)
@@ -89,7 +88,7 @@ func inConfigMaps(name string, data []byte) ([]content, error) {
 		found = append(found, inConfigMap(name, object)...)
 	}
 	if len(found) == 0 {
-		return nil, Problems{{File: name, Detail: "no ConfigMap in it contains a " + config.Kind + "; " + wanted()}}
+		return nil, Problems{{File: name, Detail: "no ConfigMap in it contains a " + Kind + "; " + wanted()}}
 	}
 	return found, nil
 }
@@ -106,10 +105,10 @@ func inConfigMap(name string, object *yaml.Node) (found []content) {
 		}
 		// A value that looks like a configuration and cannot be parsed counts as one, so that its errors are reported.
 		if root, errs := inner[0].Node(); len(errs) == 0 {
-			if kind, _ := scalarField(root, "kind"); kind != config.Kind {
+			if kind, _ := scalarField(root, "kind"); kind != Kind {
 				continue
 			}
-		} else if !strings.Contains(value.Value, "kind: "+config.Kind) {
+		} else if !strings.Contains(value.Value, "kind: "+Kind) {
 			continue
 		}
 		namespace, _ := scalarField(child(object, "metadata"), "namespace")

@@ -1,4 +1,4 @@
-package v1alpha1
+package config
 
 import (
 	"cmp"
@@ -7,15 +7,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	upstream "k8s.io/kube-proxy/config/v1alpha1"
 	netutils "k8s.io/utils/net"
-
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 )
 
-// SetDefaults fills in missing values, except those that both versions treat alike, which [ToLatest] does. A zero duration counts as
-// missing if the default is not zero, because this version cannot distinguish them.
-func SetDefaults(obj *upstream.KubeProxyConfiguration) {
+// setV1alpha1Defaults fills in missing values, except those that both versions treat alike, which [fromV1alpha1] does. A zero duration counts as
+// missing if the default is not zero, because v1alpha1 cannot distinguish them.
+func setV1alpha1Defaults(obj *upstream.KubeProxyConfiguration) {
 	fill(&obj.BindAddress, "0.0.0.0")
-	healthz, metrics := config.ServerAddresses(netutils.IsIPv6String(obj.BindAddress))
+	healthz, metrics := ServerAddresses(netutils.IsIPv6String(obj.BindAddress))
 	fill(&obj.HealthzBindAddress, healthz)
 	fill(&obj.MetricsBindAddress, metrics)
 
@@ -39,9 +37,9 @@ func SetDefaults(obj *upstream.KubeProxyConfiguration) {
 // fill sets a field that is still zero.
 func fill[T comparable](field *T, value T) { *field = cmp.Or(*field, value) }
 
-// Default returns the default configuration of this version.
-func Default() *config.KubeProxyConfiguration {
+// DefaultV1alpha1 returns the default configuration of v1alpha1.
+func DefaultV1alpha1() *KubeProxyConfiguration {
 	var obj upstream.KubeProxyConfiguration
-	SetDefaults(&obj)
-	return ToLatest(&obj)
+	setV1alpha1Defaults(&obj)
+	return fromV1alpha1(&obj)
 }

@@ -1,4 +1,4 @@
-package configfile
+package config
 
 import (
 	"encoding/json"
@@ -13,8 +13,6 @@ import (
 	upstream "k8s.io/kube-proxy/config/v1alpha1"
 	sigsyaml "sigs.k8s.io/yaml"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
 
@@ -32,8 +30,8 @@ type walk struct {
 // walkTree walks a document of a version.
 func walkTree(file, version string, root *yaml.Node) *walk {
 	w := &walk{file: file, version: version}
-	t := reflect.TypeFor[config.KubeProxyConfiguration]()
-	if version == v1alpha1.Version {
+	t := reflect.TypeFor[KubeProxyConfiguration]()
+	if version == V1alpha1 {
 		t = reflect.TypeFor[upstream.KubeProxyConfiguration]()
 	}
 	w.value(root, t, "")
@@ -122,11 +120,11 @@ func (w *walk) mapping(n *yaml.Node, fields members, path string, merged map[*ya
 
 // hint suggests where an unknown field belongs, or a field with a similar name.
 func (w *walk) hint(path, name string, fields map[string]reflect.Type) string {
-	if w.version == v1alpha1.Version {
-		if here := v1alpha1.Path(path, ""); here != path && here != "" {
+	if w.version == V1alpha1 {
+		if here := PathInV1alpha1(path, ""); here != path && here != "" {
 			return fmt.Sprintf("; in v1alpha1 it is %s", here)
 		}
-	} else if latest := v1alpha1.LatestPath(path); latest == "" {
+	} else if latest := latestPath(path); latest == "" {
 		return "; v1alpha2 has dropped it, as it had no effect"
 	} else if latest != path {
 		return fmt.Sprintf("; in v1alpha2 it is %s", latest)

@@ -1,4 +1,4 @@
-package v1alpha1
+package config
 
 import (
 	"cmp"
@@ -6,25 +6,34 @@ import (
 	"time"
 
 	upstream "k8s.io/kube-proxy/config/v1alpha1"
-
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 )
 
-// Dropped returns the settings of a file of this version, before its defaults are filled in, that the latest version
+// Loss is a setting that a conversion cannot preserve.
+type Loss struct {
+	// Field is the path of the setting in the original version.
+	Field string
+	// Detail describes the result and its reason.
+	Detail string
+}
+
+// String returns one line.
+func (l Loss) String() string { return l.Field + ": " + l.Detail }
+
+// droppedFrom returns the settings of a file of v1alpha1, before its defaults are filled in, that the latest version
 // does not keep: portRange, and values in sections of inactive modes that differ from the active one's. A zero there
 // counts as missing, because programs that write such files (kubeadm) write every field.
-func Dropped(in *upstream.KubeProxyConfiguration) []config.Loss {
-	var losses []config.Loss
+func droppedFrom(in *upstream.KubeProxyConfiguration) []Loss {
+	var losses []Loss
 	if in.PortRange != "" {
-		losses = append(losses, config.Loss{Field: "portRange", Detail: "dropped; it has had no effect for years"})
+		losses = append(losses, Loss{Field: "portRange", Detail: "dropped; it has had no effect for years"})
 	}
 
 	defaulted := in.DeepCopy()
-	SetDefaults(defaulted)
+	setV1alpha1Defaults(defaulted)
 	kept := sharedSettings(defaulted)
-	mode := cmp.Or(in.Mode, upstream.ProxyMode(config.DefaultProxyMode))
+	mode := cmp.Or(in.Mode, upstream.ProxyMode(DefaultProxyMode))
 	lose := func(field string, value, keep any) {
-		losses = append(losses, config.Loss{Field: field,
+		losses = append(losses, Loss{Field: field,
 			Detail: fmt.Sprintf("%v dropped; all modes share one setting, and mode %s has %v", value, mode, keep)})
 	}
 	period := func(section, name string, value, keep time.Duration) {
@@ -47,11 +56,11 @@ func Dropped(in *upstream.KubeProxyConfiguration) []config.Loss {
 	return losses
 }
 
-// MissingIn returns the settings of a configuration that this version cannot express, by their names in v1alpha2.
-func MissingIn(in *config.KubeProxyConfiguration) []config.Loss {
-	var losses []config.Loss
+// MissingInV1alpha1 returns the settings of a configuration that v1alpha1 cannot express, by their names in v1alpha2.
+func MissingInV1alpha1(in *KubeProxyConfiguration) []Loss {
+	var losses []Loss
 	lose := func(field, format string, args ...any) {
-		losses = append(losses, config.Loss{Field: field, Detail: fmt.Sprintf(format, args...)})
+		losses = append(losses, Loss{Field: field, Detail: fmt.Sprintf(format, args...)})
 	}
 	if len(in.NodeIPOverride) > 1 {
 		lose("nodeIPOverride", "only %s is kept, as bindAddress, which is one address", in.NodeIPOverride[0])
@@ -71,12 +80,12 @@ func MissingIn(in *config.KubeProxyConfiguration) []config.Loss {
 	if in.MetricsBindAddress == "" {
 		lose("metricsBindAddress", "the server cannot be disabled in v1alpha1; it listens on its default address")
 	}
-	if in.MinSyncPeriod.Duration == 0 && in.Mode != config.ProxyModeIPVS {
+	if in.MinSyncPeriod.Duration == 0 && in.Mode != ProxyModeIPVS {
 		lose("minSyncPeriod", "0s is written as 1ns, which behaves alike; in v1alpha1 0s means the default of 1s")
 	}
 	switch ipt, ipvs := in.IPTables.MasqueradeBit, in.IPVS.MasqueradeBit; {
 	case ipt == ipvs:
-	case in.Mode == config.ProxyModeIPVS:
+	case in.Mode == ProxyModeIPVS:
 		lose("iptables.masqueradeBit", "%d dropped; iptables and ipvs share one bit in v1alpha1, and mode ipvs has %d", ipt, ipvs)
 	default:
 		lose("ipvs.masqueradeBit", "%d dropped; iptables and ipvs share one bit in v1alpha1, and the iptables section has %d", ipvs, ipt)

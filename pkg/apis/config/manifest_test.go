@@ -1,4 +1,4 @@
-package configfile
+package config
 
 import (
 	"fmt"
@@ -77,14 +77,14 @@ func TestReadManifest(t *testing.T) {
 	if file, err := ReadManifest(named, nil); err != nil || file.Config.Mode != "nftables" {
 		t.Errorf("a ConfigMap in a file with a name of JSON: %v", err)
 	}
-	if _, err := Parse("f", []byte(good)); err == nil || !strings.Contains(err.Error(), `f:10: kind: a ConfigMap is not a configuration; "kube-proxy config convert" extracts the one in it`) {
+	if _, err := ParseFile("f", []byte(good)); err == nil || !strings.Contains(err.Error(), `f:10: kind: a ConfigMap is not a configuration; "kube-proxy config convert" extracts the one in it`) {
 		t.Errorf("a ConfigMap as --config: %v", err)
 	}
 }
 
 // TestAllErrorsAtOnce checks that values that cannot be decoded hide no other errors, and cause no further ones.
 func TestAllErrorsAtOnce(t *testing.T) {
-	file, err := Parse("f", []byte(oldHead+"iptables: {syncPeriod: 60, minSyncPeriod: 45s}\nportRange: x\nfoo: 1\nmode: [ipvs]\nnodePortAddresses: [{a: b}, x]\n"))
+	file, err := ParseFile("f", []byte(oldHead+"iptables: {syncPeriod: 60, minSyncPeriod: 45s}\nportRange: x\nfoo: 1\nmode: [ipvs]\nnodePortAddresses: [{a: b}, x]\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
