@@ -23,16 +23,13 @@ var rows = []row{
 	// The wiring, which may import everything, and the packages that only it may import.
 	{"cmd/*/app", []string{"pkg/..."}},
 	{"cmd/...", []string{"pkg/...", "cmd/..."}},
-	{"pkg/apis/config/...", []string{"pkg/yamldoc", "pkg/logonce", "pkg/userfile"}},
+	{"pkg/apis/config/...", []string{"pkg/logonce", "pkg/userfile"}},
 	{"pkg/apis/status/...", nil},
 	{"pkg/features/...", nil},
 	{"pkg/check", []string{"pkg/apis/status/...", "pkg/apiclient", "pkg/kernel/...", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend"}},
 	{"pkg/findings", []string{"pkg/apiclient", "pkg/apis/status/...", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source", "pkg/proxy/source/manifests", "pkg/terminal"}},
 
-	// The reader of YAML documents and the lines of their fields, independent of their content.
-	{"pkg/yamldoc", nil},
-
-	// The reader of files that users name.
+	// The reader of files that users name, and of the documents in them, independent of their content.
 	{"pkg/userfile", nil},
 
 	// Clients of an API server.
@@ -46,7 +43,7 @@ var rows = []row{
 	{"pkg/kernel/nf", []string{"pkg/kernel/cputime", "pkg/kernel/internal/netlink"}},
 	{"pkg/kernel/*/...", []string{"pkg/kernel/internal/...", "pkg/kernel/nf/..."}},
 	{"pkg/proxy/source", []string{"pkg/proxy/cluster", "pkg/logonce"}},
-	{"pkg/proxy/source/manifests/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/yamldoc", "pkg/logonce", "pkg/userfile"}},
+	{"pkg/proxy/source/manifests/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/logonce", "pkg/userfile"}},
 	{"pkg/proxy/source/apiserver", []string{"pkg/apiclient", "pkg/proxy/cluster", "pkg/proxy/source", "pkg/logonce"}},
 	{"pkg/proxy/source/*/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/logonce"}},
 

@@ -7,7 +7,7 @@ import (
 
 	sigsyaml "sigs.k8s.io/yaml"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
+	"github.com/seed-11a05479/kube-proxy/pkg/userfile"
 )
 
 // TestEveryFieldIsExplained checks that each field has a comment that begins with its name, and that those of durations describe 0.
@@ -71,7 +71,7 @@ func TestFindV1alpha1(t *testing.T) {
 	visit = func(path string, value any) {
 		if section, ok := value.(map[string]any); ok {
 			for name, inner := range section {
-				visit(yamldoc.Member(path, name), inner)
+				visit(userfile.Member(path, name), inner)
 			}
 		}
 		if path == "" || path == "apiVersion" || path == "kind" || path == "portRange" {

@@ -8,7 +8,6 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/userfile"
-	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
 
 // maxManifestSize is the maximum size of a manifest in bytes: a List may contain all ConfigMaps of a cluster.
@@ -57,7 +56,7 @@ type content struct {
 // inConfigMaps returns the configurations in the ConfigMaps of a file; nil if it contains no ConfigMap and no List, or
 // a configuration that is in none.
 func inConfigMaps(name string, data []byte) ([]content, error) {
-	docs, errs := yamldoc.Split(name, data)
+	docs, errs := userfile.Split(name, data)
 	if len(errs) > 0 {
 		return nil, nil // ParseFile reports the error
 	}
@@ -99,7 +98,7 @@ func inConfigMap(name string, object *yaml.Node) (found []content) {
 	data := child(object, "data")
 	for i := 0; data != nil && i+1 < len(data.Content); i += 2 {
 		key, value := data.Content[i].Value, data.Content[i+1]
-		inner, errs := yamldoc.Split(key, []byte(value.Value)) // the file's own name says nothing about it
+		inner, errs := userfile.Split(key, []byte(value.Value)) // the file's own name says nothing about it
 		if value.Kind != yaml.ScalarNode || len(errs) > 0 || len(inner) == 0 {
 			continue
 		}

@@ -14,7 +14,6 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/userfile"
-	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
 )
 
 // MaxSize is the maximum size of a file in bytes. A ConfigMap cannot hold more.
@@ -36,7 +35,7 @@ type File struct {
 	// Dropped are settings of v1alpha1 that v1alpha2 does not have.
 	Dropped []Loss
 
-	doc     *yamldoc.Document
+	doc     *userfile.Document
 	wrong   Problems        // values that could not be decoded
 	invalid field.ErrorList // values of fields that v1alpha2 does not have
 }
@@ -144,12 +143,12 @@ func withoutNulls(fields map[string]any) {
 }
 
 // parseTree parses the only document of a file.
-func parseTree(name string, data []byte) (*yamldoc.Document, *yaml.Node, *Problem) {
-	docs, errs := yamldoc.Split(name, data)
+func parseTree(name string, data []byte) (*userfile.Document, *yaml.Node, *Problem) {
+	docs, errs := userfile.Split(name, data)
 	if len(errs) > 0 {
 		return nil, nil, &Problem{File: name, Line: errs[0].Line, Detail: "is " + errs[0].Err.Error()}
 	}
-	var doc *yamldoc.Document
+	var doc *userfile.Document
 	var root *yaml.Node
 	for _, d := range docs {
 		n, errs := d.Node()

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/randfill"
 	sigsyaml "sigs.k8s.io/yaml"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
+	"github.com/seed-11a05479/kube-proxy/pkg/userfile"
 )
 
 // rounds is the number of random configurations for each round trip.
@@ -264,7 +264,7 @@ func flatten(object any) map[string]string {
 			}
 		case map[string]any:
 			for name, v := range value {
-				visit(yamldoc.Member(path, name), v)
+				visit(userfile.Member(path, name), v)
 			}
 		default:
 			leaves[path] = fmt.Sprint(value)

@@ -13,7 +13,7 @@ import (
 	upstream "k8s.io/kube-proxy/config/v1alpha1"
 	sigsyaml "sigs.k8s.io/yaml"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
+	"github.com/seed-11a05479/kube-proxy/pkg/userfile"
 )
 
 // maxProblems limits the problems that are reported for one file.
@@ -68,7 +68,7 @@ func (w *walk) value(n *yaml.Node, t reflect.Type, path string) {
 	case t.Kind() == reflect.Slice:
 		if w.kind(n, yaml.SequenceNode, path, "a list") {
 			for i, item := range n.Content {
-				w.value(item, t.Elem(), yamldoc.Element(path, i))
+				w.value(item, t.Elem(), userfile.Element(path, i))
 			}
 		}
 	default:
@@ -96,7 +96,7 @@ func (w *walk) mapping(n *yaml.Node, fields members, path string, merged map[*ya
 	seen := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
-		at := yamldoc.Member(path, key.Value)
+		at := userfile.Member(path, key.Value)
 		if key.Tag == "!!merge" {
 			if value.Kind == yaml.AliasNode && value.Alias.Kind == yaml.MappingNode && !merged[value.Alias] {
 				w.mapping(value.Alias, fields, path, merged)

@@ -1,6 +1,7 @@
-package yamldoc
+package userfile
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -27,7 +28,7 @@ func TestSplit(t *testing.T) {
 		}
 		var told []string
 		for _, err := range errs {
-			told = append(told, err.Error())
+			told = append(told, fmt.Sprintf("line %d: %v", err.Line, err.Err))
 		}
 		if diff := cmp.Diff(test.lines, lines) + cmp.Diff(test.errs, told); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)

@@ -1,6 +1,4 @@
-// Package yamldoc reads files of YAML or JSON documents and finds the lines of fields. It is independent of the objects
-// in them: configuration, manifests and audit each decode documents in their own way.
-package yamldoc
+package userfile
 
 import (
 	"bytes"
@@ -17,19 +15,13 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 )
 
-// Error is a syntax error in a line of a file.
-type Error struct {
+// LineError is an error in a line of a file.
+type LineError struct {
 	Line int // from 1
 	Err  error
 }
 
-// Error returns "line 3: not YAML: ...".
-func (e *Error) Error() string { return fmt.Sprintf("line %d: %v", e.Line, e.Err) }
-
-// Unwrap returns the error without the line.
-func (e *Error) Unwrap() error { return e.Err }
-
-// Document is one document of a file.
+// Document is one document of a file of YAML or JSON, whatever object it describes.
 type Document struct {
 	// Line is the line of the file where Text begins, from 1.
 	Line int
@@ -44,7 +36,7 @@ type Document struct {
 // Split splits a file into documents, without those that contain only comments, directives and markers. A file whose
 // name ends in .json, or that is a sequence of JSON values, is read as JSON, and only then can there be errors: the
 // documents are those before the first one. Any other file is split at the document markers of YAML (1.2, 9.1.2).
-func Split(name string, data []byte) ([]*Document, []*Error) {
+func Split(name string, data []byte) ([]*Document, []*LineError) {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf"))
 	named := strings.EqualFold(filepath.Ext(name), ".json")
 	if start := bytes.TrimSpace(data); named || len(start) > 0 && start[0] == '{' {
@@ -56,7 +48,7 @@ func Split(name string, data []byte) ([]*Document, []*Error) {
 }
 
 // splitJSON splits consecutive JSON values.
-func splitJSON(data []byte) (docs []*Document, errs []*Error) {
+func splitJSON(data []byte) (docs []*Document, errs []*LineError) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	for {
 		var value json.RawMessage
@@ -69,7 +61,7 @@ func splitJSON(data []byte) (docs []*Document, errs []*Error) {
 			if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
 				at = syntax.Offset
 			}
-			return docs, []*Error{{lineAt(data, at), fmt.Errorf("not JSON: %w", err)}}
+			return docs, []*LineError{{lineAt(data, at), fmt.Errorf("not JSON: %w", err)}}
 		}
 		start := decoder.InputOffset() - int64(len(value))
 		// JSON allows tabs between tokens and YAML does not; JSON has them nowhere else.
@@ -127,7 +119,7 @@ func isMarker(line []byte, marker string) bool {
 }
 
 // JSON converts the document to JSON. A duplicate key in a mapping is an error.
-func (d *Document) JSON() ([]byte, []*Error) {
+func (d *Document) JSON() ([]byte, []*LineError) {
 	if d.isJSON {
 		return d.Text, nil
 	}
@@ -145,22 +137,22 @@ func (d *Document) JSON() ([]byte, []*Error) {
 var yamlMessage = regexp.MustCompile(`line (\d+): ([^\n]+)`)
 
 // syntaxErrors converts the error of a YAML library about the document.
-func (d *Document) syntaxErrors(err error) (errs []*Error) {
+func (d *Document) syntaxErrors(err error) (errs []*LineError) {
 	for _, match := range yamlMessage.FindAllStringSubmatch(err.Error(), -1) {
 		at, _ := strconv.Atoi(match[1])
 		if strings.HasPrefix(match[2], "did not find expected") {
 			at++ // the libraries' parsers, unlike their scanners, count lines from 0
 		}
-		errs = append(errs, &Error{d.Line + min(max(at, 1), d.lines) - 1, fmt.Errorf("not YAML: %s", match[2])})
+		errs = append(errs, &LineError{d.Line + min(max(at, 1), d.lines) - 1, fmt.Errorf("not YAML: %s", match[2])})
 	}
 	if len(errs) == 0 {
-		errs = append(errs, &Error{d.Line, fmt.Errorf("not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))})
+		errs = append(errs, &LineError{d.Line, fmt.Errorf("not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))})
 	}
 	return errs
 }
 
 // Node parses the document into a tree with the lines of the file.
-func (d *Document) Node() (*yaml.Node, []*Error) {
+func (d *Document) Node() (*yaml.Node, []*LineError) {
 	if d.root != nil {
 		return d.root, nil
 	}
@@ -169,7 +161,7 @@ func (d *Document) Node() (*yaml.Node, []*Error) {
 		return nil, d.syntaxErrors(err)
 	}
 	if len(document.Content) == 0 {
-		return nil, []*Error{{d.Line, errors.New("the document is empty")}}
+		return nil, []*LineError{{d.Line, errors.New("the document is empty")}}
 	}
 	d.root = document.Content[0]
 	shift(d.root, d.Line-1)
