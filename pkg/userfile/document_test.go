@@ -68,7 +68,7 @@ func TestSyntaxErrors(t *testing.T) {
 		docs, _ := Split("a.yaml", []byte(text))
 		_, asJSON := docs[1].JSON()
 		_, asNode := docs[1].Node()
-		for _, errs := range [][]*Error{asJSON, asNode} {
+		for _, errs := range [][]*LineError{asJSON, asNode} {
 			if len(errs) != 1 || errs[0].Error() != want {
 				t.Errorf("errors of %q: %v, want %s", text, errs, want)
 			}
