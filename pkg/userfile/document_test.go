@@ -69,7 +69,7 @@ func TestSyntaxErrors(t *testing.T) {
 		_, asJSON := docs[1].JSON()
 		_, asNode := docs[1].Node()
 		for _, errs := range [][]*LineError{asJSON, asNode} {
-			if len(errs) != 1 || errs[0].Error() != want {
+			if len(errs) != 1 || fmt.Sprintf("line %d: %v", errs[0].Line, errs[0].Err) != want {
 				t.Errorf("errors of %q: %v, want %s", text, errs, want)
 			}
 		}
