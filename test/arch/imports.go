@@ -60,9 +60,6 @@ var rows = []row{
 	// Removal of what earlier modes left behind.
 	{"pkg/proxy/backend/ipvs", []string{"pkg/proxy/cluster", "pkg/proxy/backend", "pkg/kernel/ipvs/..."}},
 
-	// Kernel settings and those of this process.
-	{"pkg/proxy/tuning/...", []string{"pkg/kernel/sysctl/..."}},
-
 	// The common part of observers that serve HTTP.
 	{"pkg/proxy/serve/...", []string{"pkg/apis/status/...", "pkg/logonce"}},
 
@@ -72,7 +69,7 @@ var rows = []row{
 	{"pkg/proxy/conntrack/...", append([]string{"pkg/kernel/conntrack/..."}, observed...)},
 	{"pkg/proxy/localhost/...", observed},
 	{"pkg/proxy/metrics/...", observed},
-	{"pkg/proxy/node/...", observed},
+	{"pkg/proxy/node/...", append([]string{"pkg/kernel/sysctl/..."}, observed...)},
 	{"pkg/proxy/report/...", observed},
 	{"pkg/proxy/takeover/...", append([]string{"pkg/kernel/netlock"}, observed...)},
 	{"pkg/proxy/view/...", append([]string{"pkg/apis/status/...", "pkg/status"}, observed...)},

@@ -11,7 +11,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/tuning"
 )
 
 // The functions of this file translate parts of a valid configuration into the options of other packages.
@@ -78,21 +77,9 @@ func localTraffic(cfg *config.KubeProxyConfiguration) (local plan.LocalTraffic, 
 	return local, nil
 }
 
-// familyPolicy is how many address families are required.
-func familyPolicy(cfg *config.KubeProxyConfiguration) node.FamilyPolicy {
-	switch cfg.IPFamilyPolicy {
-	case config.IPFamilyPolicyRequireDualStack:
-		return node.RequireDualStack
-	case config.IPFamilyPolicySingleStack:
-		return node.SingleStack
-	default:
-		return node.PreferDualStack
-	}
-}
-
 // conntrackSettings are the settings of connection tracking.
-func conntrackSettings(c *config.KubeProxyConntrackConfiguration) *tuning.Conntrack {
-	return &tuning.Conntrack{
+func conntrackSettings(c *config.KubeProxyConntrackConfiguration) *node.Conntrack {
+	return &node.Conntrack{
 		MaxPerCore: c.MaxPerCore, Min: c.Min,
 		TCPEstablished: c.TCPEstablishedTimeout.Duration, TCPCloseWait: c.TCPCloseWaitTimeout.Duration, TCPBeLiberal: c.TCPBeLiberal,
 		UDP: c.UDPTimeout.Duration, UDPStream: c.UDPStreamTimeout.Duration,

@@ -14,8 +14,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/tuning"
 )
 
 // machine is a node with two addresses of each family besides loopback; the first ones are primary.
@@ -164,7 +164,7 @@ func TestLoopback(t *testing.T) {
 func TestConntrackSettings(t *testing.T) {
 	got := *conntrackSettings(&configOf(t, "--conntrack-max-per-core=1", "--conntrack-min=2", "--conntrack-tcp-timeout-established=3s",
 		"--conntrack-tcp-timeout-close-wait=4s", "--conntrack-tcp-be-liberal", "--conntrack-udp-timeout=5s", "--conntrack-udp-timeout-stream=6s").Linux.Conntrack)
-	want := tuning.Conntrack{MaxPerCore: 1, Min: 2, TCPEstablished: 3 * time.Second, TCPCloseWait: 4 * time.Second, TCPBeLiberal: true,
+	want := node.Conntrack{MaxPerCore: 1, Min: 2, TCPEstablished: 3 * time.Second, TCPCloseWait: 4 * time.Second, TCPBeLiberal: true,
 		UDP: 5 * time.Second, UDPStream: 6 * time.Second}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)

@@ -34,7 +34,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/takeover"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/tuning"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
 )
 
@@ -50,7 +49,7 @@ func run(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOption
 	if err != nil {
 		return err
 	}
-	if err := tuning.SetOOMScore("/proc/self/oom_score_adj", cfg.Linux.OOMScoreAdj); err != nil {
+	if err := node.SetOOMScore("/proc/self/oom_score_adj", cfg.Linux.OOMScoreAdj); err != nil {
 		klog.FromContext(ctx).V(2).Info("The OOM score is unchanged", "reason", err.Error())
 	}
 	if opts.initOnly {
@@ -72,7 +71,7 @@ type process struct {
 	families backend.Families
 	// leftOut are the families that could not be opened.
 	leftOut []cluster.Family
-	tuner   *tuning.Tuner
+	tuner   *node.Tuner
 }
 
 func newProcess(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOptions) (*process, error) {
@@ -87,7 +86,7 @@ func newProcess(ctx context.Context, cfg *config.KubeProxyConfiguration, opts ru
 	p.families = backend.Families{
 		All: p.Wanted, Required: cfg.IPFamilyPolicy == config.IPFamilyPolicyRequireDualStack, FirstRequired: p.given,
 	}
-	p.tuner = tuning.New(sysctl.Kernel{}, conntrackSettings(&cfg.Linux.Conntrack).Settings(host.OnlineCPUs(os.DirFS("/sys"))))
+	p.tuner = node.NewTuner(sysctl.Kernel{}, conntrackSettings(&cfg.Linux.Conntrack).Settings(host.OnlineCPUs(os.DirFS("/sys"))))
 	return p, p.checkFamilies(ctx)
 }
 
@@ -123,7 +122,7 @@ func (p *process) initialize(ctx context.Context) error {
 // run constructs everything in the order of dependence, and serves until ctx ends.
 func (p *process) run(ctx context.Context) (err error) {
 	started := time.Now()
-	if group, set := tuning.LimitMemory(os.DirFS("/")); set > 0 {
+	if group, set := node.LimitMemory(os.DirFS("/")); set > 0 {
 		klog.FromContext(ctx).Info("Memory is limited by the control group; collecting garbage in time", "limitBytes", group, "goMemoryLimitBytes", set)
 	}
 	flows, err := conntracktable.Open()
@@ -158,7 +157,7 @@ func (p *process) run(ctx context.Context) (err error) {
 		return err
 	}
 	tries = p.canary(ctx, in.recorder, measured)
-	limits := serve.NewLimits(tuning.Descriptors(), tcpuser.Of, measured.ConnectionClosed)
+	limits := serve.NewLimits(node.Descriptors(), tcpuser.Of, measured.ConnectionClosed)
 	limits.Log(klog.FromContext(ctx))
 	serving := &servers{cfg: p.cfg, opts: p.opts, node: p.Name, recorder: in.recorder, limits: limits, api: view.NewHandler(shown)}
 	watch = p.watch(ctx, in, measured)

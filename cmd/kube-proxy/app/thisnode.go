@@ -35,7 +35,7 @@ func NewThisNode(cfg *config.KubeProxyConfiguration, gates featuregate.FeatureGa
 	if err != nil {
 		return n, fmt.Errorf("nodeIPOverride: %w", err)
 	}
-	if n.Wanted, err = node.Families(hasIPv6, familyPolicy(cfg), addrs); err != nil {
+	if n.Wanted, err = node.Families(hasIPv6, node.FamilyPolicy(cfg.IPFamilyPolicy), addrs); err != nil {
 		return n, err
 	}
 	n.given, n.Builder = len(addrs) > 0, cluster.NewBuilder(n.Name, addrs...)

@@ -1,4 +1,4 @@
-package tuning
+package node
 
 import (
 	"errors"
@@ -56,7 +56,7 @@ func TestSettings(t *testing.T) {
 				test.change(conntrack)
 			}
 			kernel := untouched()
-			tuner := New(kernel, conntrack.Settings(test.cpus))
+			tuner := NewTuner(kernel, conntrack.Settings(test.cpus))
 			if err := tuner.Apply(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -76,7 +76,7 @@ func TestSettings(t *testing.T) {
 func TestMissing(t *testing.T) {
 	kernel := untouched()
 	delete(kernel.Values, trackedMax)
-	tuner := New(kernel, defaults().Settings(16))
+	tuner := NewTuner(kernel, defaults().Settings(16))
 	if err := tuner.Apply(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -96,7 +96,7 @@ func TestMissing(t *testing.T) {
 func TestFixed(t *testing.T) {
 	kernel := untouched()
 	kernel.Refuse = sysctl.ErrFixed
-	if err := New(kernel, defaults().Settings(16)).Apply(t.Context()); err != nil {
+	if err := NewTuner(kernel, defaults().Settings(16)).Apply(t.Context()); err != nil {
 		t.Error(err)
 	}
 }
@@ -105,7 +105,7 @@ func TestFixed(t *testing.T) {
 func TestRefused(t *testing.T) {
 	kernel := untouched()
 	kernel.Refuse = fs.ErrPermission
-	err := New(kernel, defaults().Settings(8)).Apply(t.Context())
+	err := NewTuner(kernel, defaults().Settings(8)).Apply(t.Context())
 	if !errors.Is(err, fs.ErrPermission) || strings.Count(err.Error(), "tcp_timeout") != 2 {
 		t.Errorf("%v", err)
 	}

@@ -1,6 +1,6 @@
 //go:build linux
 
-package tuning
+package node
 
 import (
 	"errors"
@@ -20,7 +20,7 @@ func TestKernelTuning(t *testing.T) {
 	conntrack := defaults()
 	conntrack.TCPBeLiberal = true
 	conntrack.Min = 1 << 30
-	tuner := New(sysctl.Kernel{}, conntrack.Settings(4))
+	tuner := NewTuner(sysctl.Kernel{}, conntrack.Settings(4))
 	if err := tuner.Apply(t.Context()); err != nil {
 		t.Errorf("refused: %v", err)
 	}

@@ -1,4 +1,4 @@
-package tuning
+package node
 
 import (
 	"context"
@@ -46,8 +46,8 @@ type Tuner struct {
 	missing []Setting
 }
 
-// New makes a Tuner that has applied nothing yet.
-func New(kernel sysctl.Settings, settings []Setting) *Tuner {
+// NewTuner makes a Tuner that has applied nothing yet.
+func NewTuner(kernel sysctl.Settings, settings []Setting) *Tuner {
 	return &Tuner{kernel: kernel, settings: settings}
 }
 

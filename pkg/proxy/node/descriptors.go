@@ -1,6 +1,6 @@
 //go:build linux
 
-package tuning
+package node
 
 import "golang.org/x/sys/unix"
 
