@@ -30,7 +30,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/page"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/quarantine"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/takeover"
@@ -175,7 +174,7 @@ func (p *process) run(ctx context.Context) (err error) {
 		observers = append(observers, tries)
 	}
 	loop := proxy.New(proxy.Config{
-		Sources: in.sources, Builder: p.Builder, Backend: quarantine.New(rules), Plan: p.Planning, Observers: observers,
+		Sources: in.sources, Builder: p.Builder, Backend: proxy.NewQuarantine(rules), Plan: p.Planning, Observers: observers,
 		MinSyncPeriod: p.cfg.MinSyncPeriod.Duration, PartTime: p.cfg.PartTime(), SyncPeriod: p.cfg.SyncPeriod.Duration, CheckPeriod: checkPeriod,
 		Begin: turn.Held(), Measure: cputime.Measure,
 	})

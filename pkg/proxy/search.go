@@ -1,4 +1,4 @@
-package quarantine
+package proxy
 
 import (
 	"context"
@@ -15,8 +15,8 @@ const maxTries = 48
 
 // search programs a plan of which one family was refused, except for the ports at fault, which it finds.
 type search struct {
-	in     *Backend
-	of     *family
+	in     *Quarantine
+	of     *familyQuarantine
 	plan   *plan.Plan
 	result *backend.Result
 	tries  int

@@ -1,8 +1,4 @@
-// Package quarantine keeps one Service from failing all others: if the kernel refuses the rules of a Service's port, the port
-// is found by trying halves of the ports that were to be written, and quarantined; everything else is programmed in the same Sync,
-// and the port is retried later. It works on plans, so it is the same for all backends, which only report that they were refused.
-// Tests with both of them are in test/faults.
-package quarantine
+package proxy
 
 import (
 	"context"
@@ -13,22 +9,24 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// Backend is a backend.Backend that quarantines the ports for which another one is refused.
-type Backend struct {
+// Quarantine keeps one Service from failing all others: if the kernel refuses the rules of a Service's port, the port is found by trying halves
+// of the ports that were to be written, and quarantined; everything else is programmed in the same Sync, and the port is retried later. It
+// works on plans, so it is the same for all backends, which only report that they were refused. Tests with both of them are in test/faults.
+type Quarantine struct {
 	backend.Backend
-	families map[cluster.Family]*family
+	families map[cluster.Family]*familyQuarantine
 }
 
-var _ backend.Backend = (*Backend)(nil)
+var _ backend.Backend = (*Quarantine)(nil)
 
-// New returns a Backend around another one, without quarantined ports.
-func New(inner backend.Backend) *Backend {
-	return &Backend{Backend: inner, families: map[cluster.Family]*family{}}
+// NewQuarantine returns a Quarantine of a backend, without quarantined ports.
+func NewQuarantine(inner backend.Backend) *Quarantine {
+	return &Quarantine{Backend: inner, families: map[cluster.Family]*familyQuarantine{}}
 }
 
 // Sync programs the plan except for quarantined ports. These keep their earlier rules if they have any. It succeeds if
 // everything else is programmed.
-func (b *Backend) Sync(ctx context.Context, p *plan.Plan, families ...cluster.Family) []backend.Result {
+func (b *Quarantine) Sync(ctx context.Context, p *plan.Plan, families ...cluster.Family) []backend.Result {
 	now := time.Now()
 	for _, f := range b.families {
 		f.begin(p, now)
@@ -45,17 +43,17 @@ func (b *Backend) Sync(ctx context.Context, p *plan.Plan, families ...cluster.Fa
 }
 
 // family returns the quarantine of an address family.
-func (b *Backend) family(name cluster.Family) *family {
+func (b *Quarantine) family(name cluster.Family) *familyQuarantine {
 	f, ok := b.families[name]
 	if !ok {
-		f = &family{ports: map[plan.Port]*quarantined{}}
+		f = &familyQuarantine{ports: map[plan.Port]*quarantined{}}
 		b.families[name] = f
 	}
 	return f
 }
 
 // held returns the ports of all families that the next attempt leaves out, with the routes that they keep.
-func (b *Backend) held() map[plan.Port][]*plan.Route {
+func (b *Quarantine) held() map[plan.Port][]*plan.Route {
 	held := map[plan.Port][]*plan.Route{}
 	for _, f := range b.families {
 		for port, q := range f.ports {

@@ -1,4 +1,4 @@
-package quarantine
+package proxy
 
 import (
 	"slices"
@@ -13,14 +13,14 @@ const (
 	// A quarantined port is retried after minDelay, and then after twice as long each time, up to maxDelay.
 	minDelay = time.Second
 	maxDelay = time.Hour
-	// retryShare limits what retries cost: after a Sync of duration t, no port is retried for retryShare*t, but at most
+	// pauseShare limits what retries cost: after a Sync of duration t, no port is retried for pauseShare*t, but at most
 	// for maxPause.
-	retryShare = 19
+	pauseShare = 19
 	maxPause   = time.Minute
 )
 
-// family is the quarantine of one address family.
-type family struct {
+// familyQuarantine is the quarantine of one address family.
+type familyQuarantine struct {
 	ports map[plan.Port]*quarantined
 	// programmed is the plan of the last success, nil before the first.
 	programmed *plan.Plan
@@ -49,7 +49,7 @@ type quarantined struct {
 }
 
 // begin begins a Sync of a plan: it chooses the ports to retry, and forgets those that no longer exist.
-func (f *family) begin(p *plan.Plan, now time.Time) {
+func (f *familyQuarantine) begin(p *plan.Plan, now time.Time) {
 	for port, q := range f.ports {
 		routes := p.RoutesOf(port)
 		if len(routes) == 0 {
@@ -65,7 +65,7 @@ func (f *family) begin(p *plan.Plan, now time.Time) {
 }
 
 // attempted notes the result of an attempt to program a plan.
-func (f *family) attempted(tried *plan.Plan, result *backend.Result) {
+func (f *familyQuarantine) attempted(tried *plan.Plan, result *backend.Result) {
 	if result.Err != nil {
 		return
 	}
@@ -76,14 +76,14 @@ func (f *family) attempted(tried *plan.Plan, result *backend.Result) {
 }
 
 // isGone reports whether a route is no longer in force, because another port has its frontend now.
-func (f *family) isGone(route *plan.Route) bool {
+func (f *familyQuarantine) isGone(route *plan.Route) bool {
 	inForce, _ := f.programmed.Frontends.Get(route.Frontend)
 	return inForce != route
 }
 
 // suspects returns those of the ports that the last attempt to program p included. Those whose rules need more of the kernel than others
 // are the last: if a module is missing, the others are accepted before them.
-func (f *family) suspects(p *plan.Plan, ports []plan.Port) (suspects []suspect) {
+func (f *familyQuarantine) suspects(p *plan.Plan, ports []plan.Port) (suspects []suspect) {
 	var demanding []suspect
 	for _, port := range slices.SortedFunc(slices.Values(ports), plan.Port.Compare) {
 		routes, q := p.RoutesOf(port), f.ports[port]
@@ -108,7 +108,7 @@ func (f *family) suspects(p *plan.Plan, ports []plan.Port) (suspects []suspect) 
 }
 
 // quarantine adds a port whose rules were refused. If those are its earlier ones already, it keeps none.
-func (f *family) quarantine(p *plan.Plan, s suspect, cause error) {
+func (f *familyQuarantine) quarantine(p *plan.Plan, s suspect, cause error) {
 	q, known := f.ports[s.port]
 	if !known {
 		q = &quarantined{refused: p.RoutesOf(s.port), retrying: true}
@@ -119,8 +119,8 @@ func (f *family) quarantine(p *plan.Plan, s suspect, cause error) {
 }
 
 // finish ends a Sync: it decides when to retry each quarantined port, and adds them to the result.
-func (f *family) finish(result *backend.Result, now time.Time) {
-	pause := min(max(minDelay, retryShare*result.Duration), maxPause)
+func (f *familyQuarantine) finish(result *backend.Result, now time.Time) {
+	pause := min(max(minDelay, pauseShare*result.Duration), maxPause)
 	for port, q := range f.ports {
 		switch {
 		case q.retrying && result.Err == nil:

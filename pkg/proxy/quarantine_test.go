@@ -1,4 +1,4 @@
-package quarantine
+package proxy
 
 import (
 	"context"
@@ -63,8 +63,8 @@ func newRefusing(numbers ...int) *refusing {
 	}}
 }
 
-// names returns the names of the quarantined Services.
-func names(r backend.Result) (names []string) {
+// refusedNames returns the names of the quarantined Services.
+func refusedNames(r backend.Result) (names []string) {
 	for _, refused := range r.Refused {
 		names = append(names, refused.Service.Name)
 	}
@@ -84,9 +84,9 @@ func TestHalving(t *testing.T) {
 		t.Run(fmt.Sprint(test.n, test.bad), func(t *testing.T) {
 			inner := newRefusing(test.bad...)
 			c := clusters.NewSized(test.n, 1)
-			result := New(inner).Sync(t.Context(), c.Plan())[0]
+			result := NewQuarantine(inner).Sync(t.Context(), c.Plan())[0]
 			if result.Err != nil || len(result.Refused) != len(test.bad) || inner.held.Frontends.Len() != test.n-len(test.bad) || result.InForce != inner.held {
-				t.Fatalf("quarantined %v, %d programmed, error %v", names(result), inner.held.Frontends.Len(), result.Err)
+				t.Fatalf("quarantined %v, %d programmed, error %v", refusedNames(result), inner.held.Frontends.Len(), result.Err)
 			}
 			for _, refused := range result.Refused {
 				if !inner.bad(&plan.Route{Service: refused.Service}) || !errors.Is(refused.Cause, errBad) {
@@ -103,7 +103,7 @@ func TestHalving(t *testing.T) {
 // TestEarlierRoutes has the change of a Service refused while others change: its earlier routes stay, until they are refused as well.
 func TestEarlierRoutes(t *testing.T) {
 	inner, c := newRefusing(), clusters.NewSized(20, 1)
-	b := New(inner)
+	b := NewQuarantine(inner)
 	first := c.Plan()
 	b.Sync(t.Context(), first)
 	inner.bad = newRefusing(7).bad
@@ -111,7 +111,7 @@ func TestEarlierRoutes(t *testing.T) {
 		c.Set(number, 2)
 	}
 	result := b.Sync(t.Context(), c.Plan())[0]
-	if want := []string{clusters.NameAt(7).Name}; !slices.Equal(names(result), want) || !result.Refused[0].Kept || result.Err != nil {
+	if want := []string{clusters.NameAt(7).Name}; !slices.Equal(refusedNames(result), want) || !result.Refused[0].Kept || result.Err != nil {
 		t.Fatalf("quarantined %v, error %v; want %v", result.Refused, result.Err, want)
 	}
 	port := plan.Port{Service: clusters.NameAt(7), Protocol: cluster.TCP, Family: cluster.IPv4}
@@ -134,9 +134,9 @@ func TestNobodyToBlame(t *testing.T) {
 	errOther := errors.New("no memory")
 	for _, inner := range []*refusing{{all: true}, {fails: errOther}} {
 		inner.held, inner.bad, inner.known = &plan.Plan{}, newRefusing().bad, true
-		result := New(inner).Sync(t.Context(), clusters.NewSized(100, 1).Plan())[0]
+		result := NewQuarantine(inner).Sync(t.Context(), clusters.NewSized(100, 1).Plan())[0]
 		if result.Err == nil || len(result.Refused) > 0 || inner.syncs > 3+bits.Len(100) || inner.all != errors.Is(result.Err, errBad) {
-			t.Errorf("quarantined %v after %d attempts, error %v", names(result), inner.syncs, result.Err)
+			t.Errorf("quarantined %v after %d attempts, error %v", refusedNames(result), inner.syncs, result.Err)
 		}
 	}
 }
@@ -145,7 +145,7 @@ func TestNobodyToBlame(t *testing.T) {
 func TestLimit(t *testing.T) {
 	inner := newRefusing()
 	inner.most = 900
-	b, p := New(inner), clusters.NewSized(1000, 1).Plan()
+	b, p := NewQuarantine(inner), clusters.NewSized(1000, 1).Plan()
 	result, syncs := b.Sync(t.Context(), p)[0], 1
 	if result.Err == nil || inner.syncs > maxTries+1 || inner.held.Frontends.Len() == 0 {
 		t.Fatalf("%d attempts, %d programmed, error %v", inner.syncs, inner.held.Frontends.Len(), result.Err)
@@ -171,7 +171,7 @@ func TestMissingModule(t *testing.T) {
 		sticky.Affinity = time.Hour
 		c.Services.Set(sticky.Name, &sticky)
 	}
-	b, p := New(inner), c.Plan()
+	b, p := NewQuarantine(inner), c.Plan()
 	result := b.Sync(t.Context(), p)[0]
 	if inner.held.Frontends.Len() != n-n/every || len(result.Refused) < 20 {
 		t.Errorf("%d are programmed, %d quarantined, error %v", inner.held.Frontends.Len(), len(result.Refused), result.Err)
@@ -191,7 +191,7 @@ func TestMissingModule(t *testing.T) {
 func TestRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		inner, c := newRefusing(7), clusters.NewSized(20, 1)
-		b := New(inner)
+		b := NewQuarantine(inner)
 		program := func() backend.Result { return b.Sync(t.Context(), c.Plan())[0] }
 		for _, wait := range []time.Duration{1, 2, 4, 8, 16} {
 			result := program()
@@ -221,7 +221,7 @@ func TestRetries(t *testing.T) {
 		time.Sleep(time.Second)
 		c.Set(7, -1)
 		if result := program(); len(result.Refused) > 0 || result.Again != 0 {
-			t.Errorf("once accepted: quarantined %v, and a retry in %s", names(result), result.Again)
+			t.Errorf("once accepted: quarantined %v, and a retry in %s", refusedNames(result), result.Again)
 		}
 	})
 }
