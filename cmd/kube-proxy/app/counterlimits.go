@@ -14,12 +14,11 @@ import (
 const maxCounterBytes = 64 << 20
 
 // limits returns the limits of the nftables mode. In iptables mode every rule counts.
-func (l *counterLevel) limits() backend.CounterLimits {
-	limits := backend.CounterLimits{Most: nft.MaxCounters(maxCounterBytes, host.PossibleCPUs(os.DirFS("/sys")))}
-	for _, level := range l.levels() {
-		if level.String() == string(*l) {
-			limits = backend.CounterLimits{Counting: level}
+func (l counterLevel) limits() backend.CounterLimits {
+	for _, of := range []backend.Counting{backend.CountEndpoints, backend.CountServices, backend.CountNothing} {
+		if l == level(of) {
+			return backend.CounterLimits{Counting: of}
 		}
 	}
-	return limits
+	return backend.CounterLimits{Most: nft.MaxCounters(maxCounterBytes, host.PossibleCPUs(os.DirFS("/sys")))}
 }

@@ -15,7 +15,7 @@
 //	servers.go      the HTTP servers of health, metrics and the other pages
 //	grants.go       capabilities that a container may lack
 //	followconfig.go reports changes of the configuration file
-//	counter*.go     --connection-counters
+//	choice.go       flags that accept only a few values, of which counterlimits.go gives one its meaning
 package app
 
 import (

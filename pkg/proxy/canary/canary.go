@@ -1,3 +1,6 @@
+// Package canary tries the rules: once a second it connects, in each family, to a cluster IP that no Service has (plan.Options.Canary)
+// and whose endpoint it is itself. If that fails twice, it asks for a trace of the second connection, which says why. Between that it
+// asks for checks of what it cannot try, because only packets that the node forwards meet it.
 package canary
 
 import (
@@ -18,6 +21,16 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+)
+
+// Level is whether the rules are tried, and who gets to know the result. It is a flag's value.
+type Level string
+
+// The rules are not tried; the result is reported; and it also makes /healthz fail.
+const (
+	None    Level = "none"
+	Report  Level = "report"
+	Healthz Level = "healthz"
 )
 
 const (

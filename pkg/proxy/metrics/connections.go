@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"maps"
 	"sync"
@@ -26,22 +25,6 @@ const (
 	ServiceConnections  ConnectionLevel = "service"
 	EndpointConnections ConnectionLevel = "endpoint"
 )
-
-// String returns the value.
-func (l *ConnectionLevel) String() string { return string(*l) }
-
-// Set parses a value.
-func (l *ConnectionLevel) Set(text string) error {
-	switch level := ConnectionLevel(text); level {
-	case NoConnections, ServiceConnections, EndpointConnections:
-		*l = level
-		return nil
-	}
-	return fmt.Errorf("must be %s, %s or %s", NoConnections, ServiceConnections, EndpointConnections)
-}
-
-// Type returns the name of the value in the help.
-func (*ConnectionLevel) Type() string { return "level" }
 
 // readTimeout limits the time of a scrape that reads the counters of connections. Prometheus waits 10 s by default.
 const readTimeout = 5 * time.Second
