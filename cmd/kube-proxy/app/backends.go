@@ -6,10 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 	kernelipvs "github.com/seed-11a05479/kube-proxy/pkg/kernel/ipvs"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
@@ -87,4 +90,17 @@ func rivalModes(others []Mode) []takeover.Mode {
 		all = append(all, takeover.Mode{Name: string(m.Name), Remover: m.Remover})
 	}
 	return all
+}
+
+// maxCounterBytes is the most memory of the counters of one family, unless --connection-counters sets what is counted.
+const maxCounterBytes = 64 << 20
+
+// limits returns the limits of the nftables mode. In iptables mode every rule counts.
+func (l counterLevel) limits() backend.CounterLimits {
+	for _, of := range []backend.Counting{backend.CountEndpoints, backend.CountServices, backend.CountNothing} {
+		if l == level(of) {
+			return backend.CounterLimits{Counting: of}
+		}
+	}
+	return backend.CounterLimits{Most: nft.MaxCounters(maxCounterBytes, host.PossibleCPUs(os.DirFS("/sys")))}
 }

@@ -7,15 +7,13 @@
 //	planoptions.go  the configuration as options of other packages
 //	thisnode.go     the node that it describes, before anything is opened
 //	run.go          constructs sources, backend, observers, servers and loop, and runs them
-//	backends.go     the table of proxy modes
+//	backends.go     the table of proxy modes, and the limits of their counters
 //	sources.go      where objects come from, and where Events go
-//	observers.go    health, metrics and everything else that observes syncs
+//	observers.go    health, metrics, the observer that the commands ask, and everything else that observes syncs
 //	canary.go       the observer that tries the rules, with what it asks of other packages
-//	view.go         the observer that the commands ask in a running proxy
 //	servers.go      the HTTP servers of health, metrics and the other pages
-//	grants.go       capabilities that a container may lack
 //	followconfig.go reports changes of the configuration file
-//	choice.go       flags that accept only a few values, of which counterlimits.go gives one its meaning
+//	choice.go       flags that accept only a few values
 package app
 
 import (
