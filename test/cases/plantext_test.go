@@ -1,4 +1,4 @@
-package plan
+package cases
 
 import (
 	"fmt"
@@ -7,14 +7,19 @@ import (
 	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// String returns the plan as text, frontends first, in a stable order.
-func (p *Plan) String() string {
+// planText returns a plan as text, frontends first, in a stable order.
+func planText(p *plan.Plan) string {
 	var b strings.Builder
 	for _, route := range p.Frontends.All() {
-		fmt.Fprintf(&b, "%s is %s\n", route.Frontend, strings.TrimPrefix(strings.TrimPrefix(route.role(), "a "), "an "))
-		route.describe(&b)
+		is := route.Kind.String() + " of " + route.Name
+		if route.IsCanary() {
+			is = "the canary (--dataplane-canary)"
+		}
+		fmt.Fprintf(&b, "%s is %s\n", route.Frontend, is)
+		describe(&b, route)
 	}
 	for frontend, claims := range p.Contested.All() {
 		for route := range claims.Lost() {
@@ -23,7 +28,7 @@ func (p *Plan) String() string {
 	}
 	for name, service := range p.Services.All() {
 		if h := service.HealthCheck; h != nil {
-			fmt.Fprintf(&b, "health check of %s on port %d: %s\n", name, h.Port, h)
+			fmt.Fprintf(&b, "health check of %s on port %d: %s\n", name, h.Port, healthText(h))
 		}
 		if n := service.WithheldExternalIPs; n > 0 {
 			fmt.Fprintf(&b, "external IPs of %s that are not served: %d\n", name, n)
@@ -43,8 +48,8 @@ func (p *Plan) String() string {
 	return b.String()
 }
 
-// String returns the number of local endpoints in each family.
-func (h *HealthCheck) String() string {
+// healthText returns the number of local endpoints in each family.
+func healthText(h *plan.HealthCheck) string {
 	var counts []string
 	for _, family := range slices.Sorted(maps.Keys(h.LocalEndpoints)) {
 		counts = append(counts, fmt.Sprintf("%d in %s", h.LocalEndpoints[family], family))
@@ -64,34 +69,34 @@ func list[K, V any](b *strings.Builder, title string, all func(func(K, V) bool))
 	}
 }
 
-func (r *Route) describe(b *strings.Builder) {
+func describe(b *strings.Builder, r *plan.Route) {
 	if len(r.SourceRanges) > 0 {
 		fmt.Fprintf(b, "  only from %v\n", r.SourceRanges)
 	}
 	if r.ShortCut != nil {
-		fmt.Fprintf(b, "  from local pods and the node itself: %s\n", r.ShortCut)
+		fmt.Fprintf(b, "  from local pods and the node itself: %s\n", poolText(r.ShortCut))
 	}
-	if r.Verdict == Balance {
-		fmt.Fprintf(b, "  policy %s, masquerade %s: %s\n", r.Policy, r.Masquerade, r.Pool)
+	if r.Verdict == plan.Balance {
+		fmt.Fprintf(b, "  policy %s, masquerade %s: %s\n", r.Policy, r.Masquerade, poolText(r.Pool))
 	} else {
 		fmt.Fprintf(b, "  policy %s: %s, %s\n", r.Policy, r.Verdict, r.Reason())
 	}
 	if r.RejectOnLocalhost {
-		fmt.Fprintf(b, "  on localhost: %s\n", Reject)
+		fmt.Fprintf(b, "  on localhost: %s\n", plan.Reject)
 	}
 	if r.Fence != nil {
 		fmt.Fprintf(b, "  connections of the Service: at most %s\n", r.Fence)
 	}
 	if r.FastPath {
-		fmt.Fprintf(b, "  fast path after %d packets\n", FastPathAfter)
+		fmt.Fprintf(b, "  fast path after %d packets\n", plan.FastPathAfter)
 	}
 	if r.Affinity != nil {
 		fmt.Fprintf(b, "  a client stays with its endpoint for %s\n", r.Affinity.Timeout)
 	}
 }
 
-// String returns the endpoints, each with its weight if these differ, and the reason.
-func (p *Pool) String() string {
+// poolText returns the endpoints, each with its weight if these differ, and the reason.
+func poolText(p *plan.Pool) string {
 	var texts []string
 	for i, endpoint := range p.Endpoints {
 		text := endpoint.String()
