@@ -264,16 +264,6 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// TestReferencesAreFresh checks that the generated documents have what the program prints now.
-func TestReferencesAreFresh(t *testing.T) {
-	for name, args := range map[string][]string{"config.md": {"explain", "--markdown"}, "feature-gates.md": {"feature-gates", "--markdown"}} {
-		_, out, _ := subcommand(args...)
-		if data, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", name)); err != nil || string(data) != out {
-			t.Errorf("docs/%s is stale (%v): run make docs", name, err)
-		}
-	}
-}
-
 // TestProcess checks exit codes and output of the whole program, as far as possible without root.
 func TestProcess(t *testing.T) {
 	directory := files(t, map[string]string{"ipvs": oldHead + "mode: ipvs\n", "bad": "mode: [\n", "target": "precious", "odd": oldHead + "foo: 1\n",

@@ -15,7 +15,6 @@ import (
 )
 
 func newConfigExplainCommand() *cobra.Command {
-	var markdown bool
 	command := &cobra.Command{
 		Use:     "explain [FIELD]",
 		Short:   "Describe a field, with its unit and default",
@@ -25,8 +24,6 @@ func newConfigExplainCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			fields, out := config.Fields(), cmd.OutOrStdout()
 			switch {
-			case markdown:
-				fmt.Fprint(out, config.Markdown(fields, flagFor))
 			case len(args) == 0:
 				printFields(out, "FIELDS:", fields)
 			default:
@@ -47,7 +44,6 @@ func newConfigExplainCommand() *cobra.Command {
 			return paths, cobra.ShellCompDirectiveNoFileComp
 		},
 	}
-	command.Flags().BoolVar(&markdown, "markdown", false, "Print docs/config.md.")
 	return command
 }
 

@@ -19,5 +19,5 @@
 //	modes.go, migration.go, platform.go    what follows from a mode, and from leaving one; what a machine must have
 //	v1alpha1*.go, flags.go                 the other version, and the command line
 //	read.go, tree.go, manifest.go, ...     files: reading, writing and watching them
-//	explain.go, markdown.go                the reference of the fields
+//	explain.go                             the reference of the fields
 package config

@@ -1,13 +1,33 @@
-package config
+package cli
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"testing"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/features"
+	"github.com/seed-11a05479/kube-proxy/test/kubeproxy"
 )
 
-// Markdown returns the whole reference. flag returns the flag that sets the field at a path, or "".
-func Markdown(fields []Field, flag func(path string) string) string {
+// TestReferences compares docs/config.md and docs/feature-gates.md with the fields and gates that there are; with -update it writes them.
+func TestReferences(t *testing.T) {
+	for name, want := range map[string]string{"config.md": fieldsMarkdown(), "feature-gates.md": gatesMarkdown()} {
+		name = filepath.Join("..", "..", "..", "docs", name)
+		if *update {
+			kubeproxy.Must(os.WriteFile(name, []byte(want), 0o644))
+		}
+		if data, err := os.ReadFile(name); err != nil || string(data) != want {
+			t.Errorf("%s is stale (%v): run make docs", name, err)
+		}
+	}
+}
+
+// fieldsMarkdown writes docs/config.md.
+func fieldsMarkdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, `# Configuration file
 
@@ -31,12 +51,12 @@ the log, an Event on the Node and the gauge serviceproxy_config_differs report i
 
 | field, flag | default, or type | meaning |
 |---|---|---|
-`, GroupName, Version, Kind)
+`, config.GroupName, config.Version, config.Kind)
 	var ignored, moved, added []string
 	described := map[string]string{} // the field with a description
-	for _, f := range fields {
+	for _, f := range config.Fields() {
 		section, _, _ := strings.Cut(f.Path, ".")
-		name := strings.TrimSpace(code(f.Path) + " " + code(flag(f.Path)))
+		name := strings.TrimSpace(code(f.Path) + " " + code(flagFor(f.Path)))
 		switch {
 		case f.Type == "section":
 			continue
@@ -54,7 +74,7 @@ the log, an Event on the Node and the gauge serviceproxy_config_differs report i
 		} else {
 			described[f.Doc] = f.Path
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, value(f), text)
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, defaultOrType(f), text)
 	}
 	fmt.Fprintf(&b, "\nNo effect on what is served: %s. \"kube-proxy config explain\" describes them.\n", strings.Join(ignored, ", "))
 	fmt.Fprintf(&b, "\nNames in v1alpha1: those of linux have no `linux.` before them; %s. It does not have %s.\n",
@@ -62,8 +82,8 @@ the log, an Event on the Node and the gauge serviceproxy_config_differs report i
 	return b.String()
 }
 
-// value returns the default, with that of v1alpha1 if it differs; the type of fields without one.
-func value(f Field) string {
+// defaultOrType returns the default, with that of v1alpha1 if it differs; the type of fields without one.
+func defaultOrType(f config.Field) string {
 	switch {
 	case f.Default == "":
 		return f.Type
@@ -75,7 +95,7 @@ func value(f Field) string {
 }
 
 // meaning returns the description without the field's name at its beginning.
-func meaning(f Field) string {
+func meaning(f config.Field) string {
 	doc := strings.TrimPrefix(f.Doc, f.Path[strings.LastIndex(f.Path, ".")+1:]+" ")
 	return strings.TrimPrefix(strings.TrimPrefix(doc, "is "), "are ")
 }
@@ -85,4 +105,30 @@ func code(s string) string {
 		return ""
 	}
 	return "`" + s + "`"
+}
+
+// gatesMarkdown writes docs/feature-gates.md.
+func gatesMarkdown() string {
+	var b strings.Builder
+	b.WriteString(`# Feature gates
+
+Generated from pkg/features; do not edit.
+
+Set gates with featureGates in the configuration file, or with --feature-gates if there is no file. They are read once, at
+start. A gate that only Kubernetes has causes a warning, an unknown gate an error. The page /flagz of the metrics server shows the gates in
+force. "kube-proxy config feature-gates" also lists the planned end of each: alpha gates may change in any version, beta gates are locked
+once GA, as in Kubernetes.
+
+| gate | stage | default | effect |
+|---|---|---|---|
+`)
+	for _, gate := range features.Describe() {
+		fmt.Fprintf(&b, "| %s | %s | %t | %s |\n", gate.Name, gate.Stage, gate.Default, gate.Effect)
+	}
+	for _, gate := range features.Describe() {
+		if gate.Details != "" {
+			fmt.Fprintf(&b, "\n## %s\n\n%s\n", gate.Name, gate.Details)
+		}
+	}
+	return b.String()
 }
