@@ -83,7 +83,7 @@ func (p *process) staleFlows(table conntracktable.Table, measured *metrics.Metri
 func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checker *health.Checker, measured *metrics.Metrics, limits *serve.Limits) []proxy.Observer {
 	logger := klog.FromContext(ctx)
 	watcher := takeover.New(takeover.Config{
-		Mode: string(p.cfg.EffectiveMode()), Others: rivalModes(p.others), Drain: p.opts.gates.Enabled(features.DrainIPVSMode), Seen: measured.OtherProxySeen,
+		Mode: string(p.cfg.EffectiveMode()), Others: p.others, Drain: p.opts.gates.Enabled(features.DrainIPVSMode), Seen: measured.OtherProxySeen,
 		Families:  slices.Concat(p.families.All, p.leftOut), // a family that was left out keeps its rules of other modes
 		Processes: func() ([]int, error) { return host.Processes("kube-proxy") }, Logger: logger,
 	})

@@ -66,7 +66,7 @@ type process struct {
 	cfg      *config.KubeProxyConfiguration
 	opts     runOptions
 	mode     backend.Mode
-	others   []Mode
+	others   []takeover.Mode
 	families backend.Families
 	// leftOut are the families that could not be opened.
 	leftOut []cluster.Family
