@@ -17,9 +17,9 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/check"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/announce"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/canary"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 )
 
@@ -46,7 +46,7 @@ type runFlags struct {
 	// startupTaint is removed from the Node when its Services are served; the zero value removes none.
 	startupTaint announce.Taint
 	// canary selects whether the rules are tried, and who gets to know.
-	canary canary.Level
+	canary check.CanaryLevel
 	// connections selects the metrics of connections.
 	connections metrics.ConnectionLevel
 	// counters limits what the rules count.
@@ -68,7 +68,7 @@ type runOptions struct {
 
 // NewOptions returns options whose flags have the defaults of v1alpha1, as Kubernetes' flags have them.
 func NewOptions() *Options {
-	return &Options{flags: config.NewFlags(), runFlags: runFlags{canary: canary.None, connections: metrics.NoConnections, counters: autoCounters}}
+	return &Options{flags: config.NewFlags(), runFlags: runFlags{canary: check.NoCanary, connections: metrics.NoConnections, counters: autoCounters}}
 }
 
 // DefaultConfig returns the configuration that no flag and no file sets.

@@ -33,10 +33,13 @@ func PlanOptions(cfg *config.KubeProxyConfiguration, gates featuregate.FeatureGa
 		ResetGoneEndpoints:      gates.Enabled(features.ResetGoneEndpoints),
 		Balancing:               plan.Balancing{On: gates.Enabled(features.LoadBalancerAlgorithms)},
 		Fences:                  plan.Fences{On: gates.Enabled(features.ServiceLimits), Namespaces: fences(cfg.ConnectionLimits)},
-		FastPath:                gates.Enabled(features.FlowtableFastPath) && cfg.HasFastPath(),
+		FastPath:                plan.FastPath{On: gates.Enabled(features.FlowtableFastPath) && cfg.HasFastPath(), All: cfg.NFTables.FastPath == config.FastPathAll},
 	}
 	if len(cfg.ConnectionLimits) > 0 && !gates.Enabled(features.ServiceLimits) {
 		return nil, errors.New("connectionLimits: the feature gate ServiceLimits is off; set featureGates: {ServiceLimits: true}, or remove the field")
+	}
+	if cfg.NFTables.FastPath == config.FastPathAll && !gates.Enabled(features.FlowtableFastPath) {
+		return nil, errors.New("nftables.fastPath: the feature gate FlowtableFastPath is off; set featureGates: {FlowtableFastPath: true}, or remove the field")
 	}
 	if cfg.PicksBySlots() {
 		options.Balancing.Slots = plan.TableSlots

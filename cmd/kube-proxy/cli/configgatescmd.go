@@ -13,15 +13,11 @@ import (
 
 func newGatesCommand() *cobra.Command {
 	var output string
-	var check func() error
 	command := &cobra.Command{
 		Use:   "feature-gates",
 		Short: "List the feature gates with stage, default, effect and planned end",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := check(); err != nil {
-				return err
-			}
 			out := cmd.OutOrStdout()
 			if output != outputText {
 				return printGates(out, output)
@@ -32,7 +28,7 @@ func newGatesCommand() *cobra.Command {
 			return nil
 		},
 	}
-	check = outputFlag(command, &output, outputText, outputJSON, outputYAML)
+	outputFlag(command, &output, outputText, outputJSON, outputYAML)
 	return command
 }
 

@@ -71,6 +71,9 @@ func MissingInV1alpha1(in *KubeProxyConfiguration) []Loss {
 	if len(in.ConnectionLimits) > 0 {
 		lose("connectionLimits", "dropped; v1alpha1 has none")
 	}
+	if in.NFTables.FastPath != "" {
+		lose("nftables.fastPath", "%s dropped; v1alpha1 has none", in.NFTables.FastPath)
+	}
 	if in.ConfigHardFail {
 		lose("configHardFail", "true dropped; v1alpha1 logs a warning and continues")
 	}
