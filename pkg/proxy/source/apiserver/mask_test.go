@@ -206,8 +206,9 @@ func built(r *resource, object runtime.Object) (state, problems string) {
 	fmt.Fprintf(&text, "%+v\n%v\n", *s.Node, s.ServiceCIDRs)
 	for service := range s.Services.Values() {
 		plain := *service
-		plain.External, plain.Fence = nil, nil // pointers
-		fmt.Fprintf(&text, "%+v %v %v %v %+v\n", plain, service.LoadBalancerIPs(), service.ExternalIPs(), service.SourceRanges(), ptr.Deref(service.Fence, cluster.AskedFence{}))
+		plain.External, plain.Fence, plain.FastPath = nil, nil, nil // pointers
+		fmt.Fprintf(&text, "%+v %v %v %v %+v %t %t\n", plain, service.LoadBalancerIPs(), service.ExternalIPs(), service.SourceRanges(), ptr.Deref(service.Fence, cluster.AskedFence{}),
+			service.FastPath != nil, ptr.Deref(service.FastPath, false))
 	}
 	for _, of := range b.Unowned() {
 		for _, slice := range of.Slices {
