@@ -228,7 +228,9 @@ func (m *Metrics) result(s *proxy.Sync, result *backend.Result) {
 	if result.Err != nil {
 		failures++
 	}
-	m.syncFailures.WithLabelValues(family).Add(float64(failures))
+	if failures > 0 {
+		m.syncFailures.WithLabelValues(family).Add(float64(failures))
+	}
 	if result.Err != nil {
 		if !result.Read {
 			m.partialSyncFailures.WithLabelValues(family).Inc()
