@@ -20,6 +20,16 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
+// CanaryLevel is whether the rules are tried, and who gets to know the result. It is a flag's value.
+type CanaryLevel string
+
+// The rules are not tried; the result is reported; and it also makes /healthz fail.
+const (
+	NoCanary      CanaryLevel = "none"
+	CanaryReports CanaryLevel = "report"
+	CanaryHealthz CanaryLevel = "healthz"
+)
+
 const (
 	// period is the time between two connections of a family.
 	period = time.Second
