@@ -67,7 +67,8 @@ func table() []row {
 		{name: DrainIPVSMode, specs: alpha(), end: mayChange,
 			effect: "Established connections go on when this proxy takes over from Kubernetes' kube-proxy in ipvs mode: the virtual servers and " +
 				"addresses that they use are removed when they have ended. Until then, pods and other machines reach the node's own ports, such as 22, " +
-				"through these addresses. Without it, all are removed at once.",
+				"through these addresses, and a new connection from the port of one that has just ended may move or be reset. Without it, all are " +
+				"removed at once.",
 		},
 		{name: FlowtableFastPath, specs: alpha(), end: mayChange,
 			effect: "In nftables mode, forwards packets of long connections to Services with the annotation kube-proxy/fast-path: \"true\" by a " +
