@@ -185,7 +185,7 @@ cluster: build ## the tests of a cluster of three and of API server trouble, who
 
 real: IMAGE = localhost/kube-proxy:latest
 real: image ## a real cluster of two nodes by kubeadm, with the image installed by the documented ways, and Kubernetes' specs of Services; needs root, takes half an hour, 20 minutes more the first time (ONLY=chart: these steps; SPECS=affinity: these specs)
-	@build/need.sh go namespaces ip iptables runc curl nc wget
+	@build/need.sh go namespaces ip iptables runc curl nc nslookup wget
 	@go run -C test/real . -repository $(CURDIR) -only '$(ONLY)' $(if $(SPECS),-specs '$(SPECS)')
 
 servers: build ## the proxy with an API server of each supported release of Kubernetes; needs root, takes 6 minutes, the first time half an hour to compile them

@@ -19,6 +19,7 @@ packages() {
 	chromium) echo "chromium fonts-inter|chromium|chromium|chromium" ;;
 	xz) echo "xz-utils|xz|xz|xz" ;;
 	nc) echo "netcat-openbsd|netcat|netcat-openbsd|openbsd-netcat" ;;
+	nslookup) echo "bind9-dnsutils|bind-utils|bind-tools|bind" ;;
 	ip) echo "iproute2|iproute|iproute2|iproute2" ;;
 	*) echo "$1|$1|$1|$1" ;;
 	esac

@@ -117,12 +117,12 @@ func TestKernelCheckBefore(t *testing.T) {
 
 // TestKernelCheckAfter checks a node while the proxy runs, in both modes.
 //
-// "After the switch to nftables, something is still served as before": rules of the other mode are named.
+// "After a switch to nftables something is still served as before": rules of the other mode are named.
 //
-// "Traffic between nodes is dropped": a connection to a Service works, and stops when a firewall drops what is
+// "Connections work from a node to its own pods only": a connection to a Service works, and stops when a firewall drops what is
 // forwarded, or when the node does not forward packets. The checks name either.
 //
-// docs/troubleshooting-node.md shows what the checks say; every line in it that is not ok was seen here.
+// docs/troubleshooting.md shows what the checks say; every line in it that is not ok was seen here.
 func TestKernelCheckAfter(t *testing.T) {
 	netns.Require(t)
 	seen := map[string]bool{}
@@ -162,7 +162,7 @@ func TestKernelCheckAfter(t *testing.T) {
 			w.expect(test.mode, nil, app.ExitFailure, "fail settings/forwarding", "fail settings/forwarding", "warn proxies/modes")
 		})
 	}
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "troubleshooting-node.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "troubleshooting.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,11 +170,11 @@ func TestKernelCheckAfter(t *testing.T) {
 	for line := range strings.Lines(string(page)) {
 		if text := strings.Join(strings.Fields(line), " "); strings.HasPrefix(text, "fail ") || strings.HasPrefix(text, "warn ") {
 			if shown++; !seen[text] {
-				t.Errorf("docs/troubleshooting-node.md shows a line that the checks did not print: %s", text)
+				t.Errorf("docs/troubleshooting.md shows a line that the checks did not print: %s", text)
 			}
 		}
 	}
 	if shown == 0 {
-		t.Error("docs/troubleshooting-node.md shows no line")
+		t.Error("docs/troubleshooting.md shows no line")
 	}
 }

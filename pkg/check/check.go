@@ -1,9 +1,10 @@
-// Package check checks, before a switch to this proxy and after it, whether a node has what the proxy needs. Each check is
-// a row of a table, reads through a [Host] and an [API], and changes nothing.
+// Package check checks, before a switch to this proxy, after it, and while it serves ([Canary]), whether a node has what the proxy needs. Each
+// check is a row of a table, reads through a [Host] and an [API], and changes nothing.
 package check
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -106,6 +107,17 @@ func (c *Checker) Run(ctx context.Context, skip ...string) []Result {
 		cancel()
 	}
 	return results
+}
+
+// Failed runs the checks of one group, and returns what is wrong and what to do.
+func (c *Checker) Failed(ctx context.Context, group string) (failed []string) {
+	others := slices.DeleteFunc(Groups(), func(g string) bool { return g == group })
+	for _, result := range c.Run(ctx, others...) {
+		if result.Status == Fail {
+			failed = append(failed, fmt.Sprintf("%s (%s)", result.Message, strings.TrimSuffix(result.Fix, ".")))
+		}
+	}
+	return failed
 }
 
 // configured reports whether the configuration file can be used.

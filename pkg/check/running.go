@@ -102,13 +102,9 @@ func inForce(ctx context.Context, c *Checker) []Result {
 	}
 	var found []Result
 	info, _ := c.info(ctx)
-	if info.Sync != nil {
-		for _, family := range info.Sync.Families {
-			if family.Error != "" {
-				found = append(found, fail(fmt.Sprintf("the last sync failed in %s: %s", family.Family, firstLine(family.Error)),
-					"Correct what the message says. What was in force in this family stays so, if anything was: kube-proxy render --diff shows what is missing.")...)
-			}
-		}
+	for _, family := range info.Sync.Failed() {
+		found = append(found, fail(fmt.Sprintf("the last sync failed in %s: %s", family.Family, firstLine(family.Error)),
+			"Correct what the message says. What was in force in this family stays so, if anything was: kube-proxy render --diff shows what is missing.")...)
 	}
 	if len(found) == 0 {
 		return ok("rules of mode " + c.Node.Mode + " are in force")

@@ -1,7 +1,6 @@
 package findings
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 
@@ -25,7 +24,7 @@ func (v *view) addresses(s *cluster.Service, decided *plan.Service) {
 	for _, addr := range s.ClusterIPs {
 		ranges := slices.DeleteFunc(slices.Clone(v.snapshot.ServiceCIDRs), func(r netip.Prefix) bool { return r.Addr().Is4() != addr.Is4() })
 		if len(ranges) > 0 && !within(ranges, addr) {
-			v.addService(s.Name, OutsideServiceCIDRs, "cluster IP %s is in none of the ServiceCIDRs %s", addr, some(texts(ranges)))
+			v.addService(s.Name, OutsideServiceCIDRs, "cluster IP %s is in none of the ServiceCIDRs %s", addr, some(ranges))
 		}
 	}
 	var open []netip.Addr
@@ -39,7 +38,7 @@ func (v *view) addresses(s *cluster.Service, decided *plan.Service) {
 		}
 	}
 	if len(open) > 0 {
-		v.addService(s.Name, SourceRanges, "loadBalancerSourceRanges has no %s range: %s is open to everyone", cluster.FamilyOf(open[0]), some(texts(open)))
+		v.addService(s.Name, SourceRanges, "loadBalancerSourceRanges has no %s range: %s is open to everyone", cluster.FamilyOf(open[0]), some(open))
 	}
 	if balanced && s.ExternalPolicy == cluster.PolicyLocal && s.HealthCheckNodePort == 0 {
 		v.addService(s.Name, HealthCheckMissing, "externalTrafficPolicy is Local, and spec.healthCheckNodePort is not set")
@@ -64,12 +63,4 @@ func (v *view) nodePort(name cluster.ServiceName, kind string, port uint16) {
 	if port != 0 && (port < firstNodePort || port > lastNodePort) {
 		v.addService(name, NodePortRange, "%s %d is not in %d-%d: a program on a node may use it", kind, port, firstNodePort, lastNodePort)
 	}
-}
-
-func texts[T fmt.Stringer](values []T) []string {
-	all := make([]string, len(values))
-	for i, value := range values {
-		all[i] = value.String()
-	}
-	return all
 }

@@ -83,11 +83,7 @@ func (v *view) sharedClusterIPs() {
 	}
 	for addr, names := range owners {
 		for i, name := range names {
-			var others []string
-			for _, other := range slices.Delete(slices.Clone(names), i, i+1) {
-				others = append(others, other.String())
-			}
-			v.addService(name, ClusterIPShared, "cluster IP %s is also that of %s", addr, some(others))
+			v.addService(name, ClusterIPShared, "cluster IP %s is also that of %s", addr, some(slices.Delete(slices.Clone(names), i, i+1)))
 		}
 	}
 }
@@ -190,11 +186,12 @@ func within(ranges []netip.Prefix, addr netip.Addr) bool {
 // most bounds how many things a message lists.
 const most = 5
 
-// some joins distinct texts, and counts those beyond most.
-func some(texts []string) string {
+// some joins the texts of distinct values, and counts those beyond most.
+func some[T any](values []T) string {
 	var first []string
 	distinct := map[string]bool{}
-	for _, text := range texts {
+	for _, value := range values {
+		text := fmt.Sprint(value)
 		if !distinct[text] && len(first) < most {
 			first = append(first, text)
 		}

@@ -4,8 +4,7 @@ func upgradeDefinitions() []Definition {
 	return []Definition{
 		{ExternalIPs, Warning, []Group{Upgrade},
 			"A Service has spec.externalIPs, which are not served without the feature gate AllowServiceExternalIPs.",
-			"Use a Service of type LoadBalancer, a Gateway or an Ingress, as the manifests of -o manifests do, and set the feature gate until " +
-				"then; see docs/external-ips.md."},
+			"Use a Service of type LoadBalancer, as the manifests of -o manifests do, and set the feature gate until then; see docs/external-ips.md."},
 		{ExternalIPCapture, Error, []Group{Upgrade, Addresses},
 			"An external IP is the address of a node or another Service's cluster IP; if it is served, this Service receives their traffic.",
 			"Find out who wrote the Service."},
@@ -14,21 +13,21 @@ func upgradeDefinitions() []Definition {
 			"See whether the load balancer controller runs and may give that address, or remove the field."},
 		{NodePorts, Warning, []Group{Upgrade},
 			"After a change of the proxy mode, other addresses of the nodes serve the node ports.",
-			"Before the change, let clients use the node's primary address, or write nodePortAddresses: [all] (v1alpha1: [0.0.0.0/0, \"::/0\"]), or the " +
-				"ranges of the addresses that they use. On localhost, nftables mode serves TCP with nodePortAddresses: [primary, localhost] and the feature " +
-				"gate KubeProxyNFTablesLocalhostNodePorts."},
+			"Before the change, let clients use the node's primary address, or write nodePortAddresses: [all] (v1alpha1: [0.0.0.0/0, \"::/0\"]) or the " +
+				"ranges that they use. On localhost, nftables mode serves TCP with [primary, localhost] and the feature gate " +
+				"KubeProxyNFTablesLocalhostNodePorts."},
 		{NodeKubeProxyVersion, Info, []Group{Upgrade},
 			"A Node has the deprecated status.nodeInfo.kubeProxyVersion, which is kubelet's version, not the proxy's.",
-			"Read the proxy's metric kubernetes_build_info, and set kubelet's feature gate DisableNodeKubeProxyVersion to remove the field."},
+			"Read the proxy's metric kubernetes_build_info instead; kubelet's feature gate DisableNodeKubeProxyVersion removes the field."},
 		{Configuration, Warning, []Group{Upgrade},
 			"A setting of a configuration file is deprecated or not supported.",
-			"Write the file in the latest version with \"kube-proxy config convert\"; see \"kube-proxy config explain FIELD\"."},
+			"See \"kube-proxy config explain FIELD\", and write the latest version with \"kube-proxy config convert\"."},
 		{LostSetting, Warning, []Group{Upgrade},
 			"A setting of ipvs mode has no effect in the new mode. Info if that makes no difference for most users.",
 			"Write what the message names instead, if clients rely on it."},
 		{NodeKernel, Warning, []Group{Upgrade},
 			"After a change of the proxy mode, a Node's kernel is older than the new mode needs.",
-			"Try it on that node: kube-proxy check --pre --proxy-mode MODE; distributions backport what is needed. Update the kernel, or keep the mode there."},
+			"Try it there: kube-proxy check --pre --proxy-mode MODE; distributions backport what is needed. Update the kernel, or keep the mode."},
 	}
 }
 
@@ -91,7 +90,7 @@ func addressDefinitions() []Definition {
 			"Set ipFamilyPolicy to PreferDualStack, or let the controller give an address of the Service's family."},
 		{StatusNotServed, Warning, []Group{Upgrade, Addresses},
 			"An address is in status.loadBalancer of a Service whose type is not LoadBalancer. It is not served.",
-			"Set the type to LoadBalancer, or find out which controller wrote the status, or left it when the type changed."},
+			"Set the type to LoadBalancer, or find out which controller wrote or left it."},
 		{TooLarge, Error, []Group{Addresses},
 			"A Service's last ports are not served: all its ports, addresses and endpoints would need too many rules.",
 			"Use several Services with fewer ports each; see docs/scale.md."},
@@ -109,10 +108,10 @@ func addressDefinitions() []Definition {
 			"Let the API server choose the port; skip this code if the cluster has another --service-node-port-range."},
 		{HealthCheckShared, Error, []Group{Addresses},
 			"A health check node port is also another Service's, or a node port: load balancers get the wrong answer.",
-			"Delete one of the Services and create it again, so that the API server allocates another port."},
+			"Delete one of the Services and create it again."},
 		{HealthCheckMissing, Warning, []Group{Addresses},
-			"A Service with load balancer IPs and external traffic policy Local has no health check node port: load balancers cannot learn which nodes have endpoints.",
-			"Delete the Service and create it again, so that the API server allocates one, unless the load balancer needs none."},
+			"A Service with load balancer IPs and external traffic policy Local has no health check node port to show load balancers which nodes have endpoints.",
+			"Unless the load balancer needs none, delete the Service and create it again."},
 		{InvalidField, Error, []Group{Addresses, Endpoints, Nodes},
 			"A field has a value that an API server rejects today: the proxy ignores it or uses a default, and with --manifests refuses the object.",
 			"Correct the field."},

@@ -63,8 +63,7 @@ The codes of ` + "`kube-proxy analyze`" + ` and ` + "`kube-proxy audit`" + `. Co
 Severities: **error**: wanted traffic is lost, or reaches the wrong place. **warning**: it may be, or will be.
 **info**: it is probably intended.
 
-The proxy's own code decides which endpoints get connections, and which of several Services gets an address; endpoints with a node name count
-as local.
+Endpoints with a node name count as local.
 `
 
 func (g Group) about() string {

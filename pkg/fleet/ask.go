@@ -12,6 +12,9 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
@@ -100,7 +103,9 @@ const (
 func New(config *rest.Config, options Options) (*Fleet, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the number of questions at a time is bounded
-	clients, err := newClients(config, slicesKind())
+	clients, err := apiclient.New(config,
+		apiclient.Kinds{Version: corev1.SchemeGroupVersion, Objects: []runtime.Object{&corev1.PodList{}, &corev1.Service{}}},
+		apiclient.Kinds{Version: discoveryv1.SchemeGroupVersion, Objects: []runtime.Object{&discoveryv1.EndpointSliceList{}}})
 	if err != nil {
 		return nil, err
 	}
@@ -175,32 +180,18 @@ func (f *Fleet) targets(ctx context.Context) (all []target, notes []string, err 
 	return all, notes, nil
 }
 
-// each calls do with all numbers below n, some at a time.
+// each calls do with all numbers below n, some at a time, and shows the progress.
 func (f *Fleet) each(n, atOnce int, do func(i int)) {
-	var mu sync.Mutex // guards next and done
-	next, done := 0, 0
-	var all sync.WaitGroup
-	for range min(atOnce, n) {
-		all.Go(func() {
-			for {
-				mu.Lock()
-				i := next
-				next++
-				mu.Unlock()
-				if i >= n {
-					return
-				}
-				do(i)
-				mu.Lock()
-				done++
-				if f.options.Progress != nil {
-					f.options.Progress(done, n)
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	all.Wait()
+	var mu sync.Mutex
+	done := 0
+	inspect.InParallel(n, atOnce, func(i int) {
+		do(i)
+		mu.Lock()
+		defer mu.Unlock()
+		if done++; f.options.Progress != nil {
+			f.options.Progress(done, n)
+		}
+	})
 }
 
 // connection reaches the proxy in a pod.
@@ -271,14 +262,13 @@ func (f *Fleet) ask(ctx context.Context, t target) *Node {
 	if code, _, err := c.get(ctx, f.options.Health, "/healthz"); err == nil {
 		n.health(code)
 	}
-	var answered *inspect.StatusError
 	digests, err := c.Digests(ctx, false)
-	switch {
+	switch answered, ok := errors.AsType[*inspect.StatusError](err); {
 	case err == nil:
 		n.Digest = digests.All
-	case errors.As(err, &answered) && answered.Code == http.StatusNotFound:
+	case ok && answered.Code == http.StatusNotFound:
 		n.note(isOlder)
-	case errors.As(err, &answered) && answered.Code == http.StatusServiceUnavailable:
+	case ok && answered.Code == http.StatusServiceUnavailable:
 		n.as(Failing, answered.Message)
 	default:
 		n.note(err.Error())
@@ -307,12 +297,8 @@ const maxMessages, longestMessage = 50, 1000
 
 // judge adds what the proxy itself says is wrong. overdue is since when a change may be pending.
 func (n *Node) judge(info *v1alpha1.Info, overdue time.Time) {
-	if info.Sync != nil {
-		for _, family := range info.Sync.Families {
-			if family.Error != "" {
-				n.as(Failing, fmt.Sprintf("%s: the last sync failed: %s", family.Family, family.Error))
-			}
-		}
+	for _, family := range info.Sync.Failed() {
+		n.as(Failing, fmt.Sprintf("%s: the last sync failed: %s", family.Family, family.Error))
 	}
 	for _, what := range info.Waiting {
 		n.note("waits for " + what)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
@@ -163,13 +164,14 @@ func lasting(first, second reading, node int) (services []string, ok bool) {
 // explain adds how the first node differs from the reference.
 func (f *Fleet) explain(ctx context.Context, targets []target, reference int, d *Disagreement) {
 	at, _ := slices.BinarySearchFunc(targets, d.Nodes[0], func(t target, name string) int { return strings.Compare(t.node, name) })
+	name, _ := cluster.ParseServiceName(d.Service)
 	var both [2]*v1alpha1.Service
 	for i, of := range []int{reference, at} {
 		c, err := f.connect(targets[of])
 		if err != nil {
 			return
 		}
-		both[i], err = service(ctx, c.AtMost(longAnswer), d.Service)
+		both[i], err = service(ctx, c.AtMost(longAnswer), name)
 		c.pod.Close()
 		if err != nil {
 			d.Differences = []string{fmt.Sprintf("not known: %v", err)}

@@ -12,14 +12,13 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// service asks a proxy for a Service, as NAMESPACE/NAME; nil if it does not know it.
-func service(ctx context.Context, c *inspect.Client, name string) (*v1alpha1.Service, error) {
-	namespace, name, _ := strings.Cut(name, "/")
-	found, err := c.Service(ctx, namespace, name)
-	var answered *inspect.StatusError
-	if errors.As(err, &answered) && answered.Code == http.StatusNotFound {
+// service asks a proxy for a Service; nil if it does not know it.
+func service(ctx context.Context, c *inspect.Client, name cluster.ServiceName) (*v1alpha1.Service, error) {
+	found, err := c.Service(ctx, name)
+	if answered, ok := errors.AsType[*inspect.StatusError](err); ok && answered.Code == http.StatusNotFound {
 		return nil, nil
 	}
 	return found, err

@@ -14,6 +14,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
@@ -69,10 +70,7 @@ func TestStates(t *testing.T) {
 			"kube-proxy-pulls":     {waiting: "ImagePullBackOff"},
 		}}
 		report := ask(t, s)
-		var out bytes.Buffer
-		if err := report.Print(&out); err != nil {
-			t.Fatal(err)
-		}
+		out := report.Text()
 		for _, line := range []string{
 			`fine v0.5.0 nftables ok 0s 1 1 OK`,
 			`drains v0.5.0 nftables 503 0s 1 1 /healthz answers 503`,
@@ -87,8 +85,8 @@ func TestStates(t *testing.T) {
 			`bare - - - - 0 0 NoPod: no pod of a proxy`,
 			`11 nodes: 1 OK, 1 Failing, 1 Forbidden, 1 Foreign, 1 NoPod, 1 NotRunning, 1 Unreachable.`,
 		} {
-			if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), line) {
-				t.Errorf("without %q:\n%s", line, out.String())
+			if !strings.Contains(strings.Join(strings.Fields(out), " "), line) {
+				t.Errorf("without %q:\n%s", line, out)
 			}
 		}
 		if report.Fine() || len(report.Disagreements) > 0 {
@@ -110,18 +108,15 @@ func TestDisagreement(t *testing.T) {
 	s.pods["kube-proxy-n0"] = ours(t, web("10.244.1.2", "10.244.2.3"))
 	s.pods["kube-proxy-n3"] = ours(t, clusters.Service("other/db", "clusterIP: 10.96.0.11, ports: [{port: 5432}]"))
 	report := ask(t, s)
-	var out bytes.Buffer
-	if err := report.Print(&out); err != nil {
-		t.Fatal(err)
-	}
+	out := report.Text()
 	for _, want := range []string{
 		"default/web: 2 nodes (n0, n3) differ from n1:\n",
 		"n0 lacks endpoint 10.244.2.2:8080 of slice web-1 for port 80/TCP",
 		"n0 still has endpoint 10.244.2.3:8080 of slice web-1 for port 80/TCP",
 		"5 nodes: 5 OK; they disagree about 2 Services.",
 	} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("without %q:\n%s", want, out.String())
+		if !strings.Contains(out, want) {
+			t.Errorf("without %q:\n%s", want, out)
 		}
 	}
 	if report.Fine() {
@@ -281,7 +276,7 @@ func TestWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	round, err := f.round(t.Context(), "default", "web")
+	round, err := f.round(t.Context(), cluster.ServiceName{Namespace: "default", Name: "web"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -290,10 +285,10 @@ func TestWait(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, missing)
 	}
 	began := time.Now()
-	if waited, err := f.Wait(t.Context(), "default", "web", time.Second); err == nil && (len(waited.Behind) != 1 || time.Since(began) < time.Second) {
+	if waited, err := f.Wait(t.Context(), cluster.ServiceName{Namespace: "default", Name: "web"}, time.Second); err == nil && (len(waited.Behind) != 1 || time.Since(began) < time.Second) {
 		t.Errorf("without the endpoint: %+v", waited)
 	}
-	if waited, err := f.Wait(t.Context(), "default", "web", 0); err != nil || len(waited.Behind) != 1 {
+	if waited, err := f.Wait(t.Context(), cluster.ServiceName{Namespace: "default", Name: "web"}, 0); err != nil || len(waited.Behind) != 1 {
 		t.Errorf("asked once: %+v, %v", waited, err)
 	}
 	read := 0
@@ -303,24 +298,24 @@ func TestWait(t *testing.T) {
 		}
 		return read > 1
 	}
-	waited, err := f.Wait(t.Context(), "default", "web", 3*time.Second)
+	waited, err := f.Wait(t.Context(), cluster.ServiceName{Namespace: "default", Name: "web"}, 3*time.Second)
 	if err != nil || len(waited.Behind) != 1 || len(waited.Notes) != 1 || !strings.Contains(waited.Notes[0], "busy") || read < 3 {
 		t.Errorf("with an API server that fails after the first round: %+v, %v", waited, err)
 	}
 	s.busy = nil
 	s.pods["kube-proxy-n2"].pages = ours(t, present).pages
-	if waited, err := f.Wait(t.Context(), "default", "web", time.Minute); err != nil || len(waited.Behind) > 0 || waited.Endpoints != 2 || waited.Nodes != 2 {
+	if waited, err := f.Wait(t.Context(), cluster.ServiceName{Namespace: "default", Name: "web"}, time.Minute); err != nil || len(waited.Behind) > 0 || waited.Endpoints != 2 || waited.Nodes != 2 {
 		t.Errorf("with it: %+v, %v", waited, err)
 	}
 	s.forbidNodes = true
-	if waited, err := f.Wait(t.Context(), "default", "web", time.Minute); err != nil || len(waited.Notes) != 1 || !strings.Contains(waited.Notes[0], "no right to list Nodes") {
+	if waited, err := f.Wait(t.Context(), cluster.ServiceName{Namespace: "default", Name: "web"}, time.Minute); err != nil || len(waited.Notes) != 1 || !strings.Contains(waited.Notes[0], "no right to list Nodes") {
 		t.Errorf("without the right to list Nodes: %+v, %v", waited, err)
 	}
 	s.pods["kube-proxy-n3"] = upstream()
-	if round, err := f.round(t.Context(), "default", "web"); err != nil || len(round.Behind) != 1 || !strings.Contains(round.Behind[0].Reasons[0], "Kubernetes' own kube-proxy") {
+	if round, err := f.round(t.Context(), cluster.ServiceName{Namespace: "default", Name: "web"}); err != nil || len(round.Behind) != 1 || !strings.Contains(round.Behind[0].Reasons[0], "Kubernetes' own kube-proxy") {
 		t.Errorf("with upstream's proxy: %+v, %v", round, err)
 	}
-	if _, err := f.Wait(t.Context(), "default", "wbe", time.Minute); err == nil || !strings.Contains(err.Error(), "read Service default/wbe") {
+	if _, err := f.Wait(t.Context(), cluster.ServiceName{Namespace: "default", Name: "wbe"}, time.Minute); err == nil || !strings.Contains(err.Error(), "read Service default/wbe") {
 		t.Errorf("of an unknown Service: %v", err)
 	}
 }
@@ -362,7 +357,7 @@ func TestThrough(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 { // over the same connection
-		if service, err := through.Service(t.Context(), "default", "web"); err != nil || service.Endpoints.All != 1 {
+		if service, err := through.Service(t.Context(), cluster.ServiceName{Namespace: "default", Name: "web"}); err != nil || service.Endpoints.All != 1 {
 			t.Errorf("got %+v, %v", service, err)
 		}
 	}

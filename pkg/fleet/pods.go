@@ -11,8 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/rest"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 )
@@ -133,9 +131,4 @@ func nodeNames(ctx context.Context, clients apiclient.Clients) (names []string, 
 		}
 	}
 	return names, true, nil
-}
-
-// newClients returns clients for what this package reads.
-func newClients(config *rest.Config, more ...apiclient.Kinds) (apiclient.Clients, error) {
-	return apiclient.New(config, append(more, apiclient.Kinds{Version: corev1.SchemeGroupVersion, Objects: []runtime.Object{&corev1.PodList{}, &corev1.Service{}}})...)
 }

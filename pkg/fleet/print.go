@@ -3,48 +3,46 @@ package fleet
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/status"
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
-// Print prints a report: a line for each node, disagreements, and sums.
-func (r *Report) Print(out io.Writer) error {
-	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "NODE\tVERSION\tMODE\tHEALTH\tSYNCED\tSERVICES\tDRIFTS\tSTATUS")
+// Text shows a report: a line for each node, disagreements, and sums.
+func (r *Report) Text() string {
+	t := &terminal.Table{}
+	t.Add("NODE", "VERSION", "MODE", "HEALTH", "SYNCED", "SERVICES", "DRIFTS", "STATUS")
 	for _, n := range r.Nodes {
-		row := []string{n.Name, cmp.Or(n.Version, "-"), cmp.Or(n.Mode, "-"), cmp.Or(n.Health, "-"), ago(r.Time, n.Synced), fmt.Sprint(n.Services), fmt.Sprint(n.Drifts), n.text()}
-		for i := range row {
-			row[i] = terminal.Printable(row[i])
-		}
-		fmt.Fprintln(table, strings.Join(row, "\t"))
+		t.Add(n.Name, cmp.Or(n.Version, "-"), cmp.Or(n.Mode, "-"), cmp.Or(n.Health, "-"), ago(r.Time, n.Synced), fmt.Sprint(n.Services), fmt.Sprint(n.Drifts), n.text())
 	}
-	if err := table.Flush(); err != nil {
-		return err
+	var b strings.Builder
+	b.WriteString(t.String())
+	line := func(format string, args ...any) {
+		b.WriteString(terminal.Printable(fmt.Sprintf(format, args...)) + "\n")
 	}
 	for _, d := range r.Disagreements {
-		fmt.Fprintf(out, "\n%s: %s (%s) differ from %s:\n", terminal.Printable(d.Service), terminal.Count(len(d.Nodes), "node"), terminal.Printable(strings.Join(d.Nodes, ", ")), terminal.Printable(d.Than))
+		b.WriteByte('\n')
+		line("%s: %s (%s) differ from %s:", d.Service, terminal.Count(len(d.Nodes), "node"), strings.Join(d.Nodes, ", "), d.Than)
 		for _, difference := range d.Differences {
-			fmt.Fprintf(out, "  %s %s\n", terminal.Printable(d.Nodes[0]), terminal.Printable(difference))
+			line("  %s %s", d.Nodes[0], difference)
 		}
 	}
 	for _, note := range r.Notes {
-		fmt.Fprintf(out, "\nNote: %s\n", terminal.Printable(note))
+		b.WriteByte('\n')
+		line("Note: %s", note)
 	}
 	for _, worse := range r.Worse {
-		fmt.Fprintf(out, "\n%s is worse than before:\n", terminal.Printable(worse.Node))
+		b.WriteByte('\n')
+		line("%s is worse than before:", worse.Node)
 		for _, reason := range worse.Reasons {
-			fmt.Fprintf(out, "  %s\n", terminal.Printable(reason))
+			line("  %s", reason)
 		}
 	}
-	_, err := fmt.Fprintf(out, "\n%s\n", r.sum())
-	return err
+	return b.String() + "\n" + r.sum() + "\n"
 }
 
 // text is what a row ends with.

@@ -10,9 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -24,11 +22,6 @@ var (
 	services       = corev1.SchemeGroupVersion.WithResource("services")
 	endpointSlices = discoveryv1.SchemeGroupVersion.WithResource("endpointslices")
 )
-
-// slicesKind is what only Wait reads.
-func slicesKind() apiclient.Kinds {
-	return apiclient.Kinds{Version: discoveryv1.SchemeGroupVersion, Objects: []runtime.Object{&discoveryv1.EndpointSliceList{}}}
-}
 
 // Waited is the result of Wait.
 type Waited struct {
@@ -54,9 +47,9 @@ type Behind struct {
 // Wait returns when the proxy of every node has programmed a Service as the API server has it now, with all endpoints. After timeout, or when
 // ctx ends, it returns the state of the last whole round; a timeout of 0 asks once. An error means that nothing is known. It needs the rights
 // get services and list endpointslices.
-func (f *Fleet) Wait(ctx context.Context, namespace, name string, timeout time.Duration) (*Waited, error) {
+func (f *Fleet) Wait(ctx context.Context, name cluster.ServiceName, timeout time.Duration) (*Waited, error) {
 	last, err := inspect.Wait[*Waited]{
-		Ask:     func(ctx context.Context) (*Waited, error) { return f.round(ctx, namespace, name) },
+		Ask:     func(ctx context.Context) (*Waited, error) { return f.round(ctx, name) },
 		Done:    func(w *Waited) bool { return len(w.Behind) == 0 },
 		Timeout: timeout,
 	}.Run(ctx)
@@ -68,8 +61,8 @@ func (f *Fleet) Wait(ctx context.Context, namespace, name string, timeout time.D
 }
 
 // round asks all nodes once.
-func (f *Fleet) round(ctx context.Context, namespace, name string) (*Waited, error) {
-	want, err := f.present(ctx, namespace, name)
+func (f *Fleet) round(ctx context.Context, name cluster.ServiceName) (*Waited, error) {
+	want, err := f.present(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -77,9 +70,9 @@ func (f *Fleet) round(ctx context.Context, namespace, name string) (*Waited, err
 	if err != nil {
 		return nil, err
 	}
-	w := &Waited{TypeMeta: v1alpha1.Meta("FleetWait"), Service: namespace + "/" + name, Endpoints: want.Endpoints.All, Nodes: len(targets), Notes: notes}
+	w := &Waited{TypeMeta: v1alpha1.Meta("FleetWait"), Service: name.String(), Endpoints: want.Endpoints.All, Nodes: len(targets), Notes: notes}
 	reasons := make([][]string, len(targets))
-	f.each(len(targets), parallel, func(i int) { reasons[i] = f.behind(ctx, targets[i], want) })
+	f.each(len(targets), parallel, func(i int) { reasons[i] = f.behind(ctx, targets[i], name, want) })
 	for i, why := range reasons {
 		if len(why) > 0 {
 			w.Behind = append(w.Behind, Behind{targets[i].node, why})
@@ -89,7 +82,7 @@ func (f *Fleet) round(ctx context.Context, namespace, name string) (*Waited, err
 }
 
 // behind returns why a node does not serve a Service as wanted.
-func (f *Fleet) behind(ctx context.Context, t target, want *v1alpha1.Service) []string {
+func (f *Fleet) behind(ctx context.Context, t target, name cluster.ServiceName, want *v1alpha1.Service) []string {
 	switch {
 	case t.pod == "":
 		return []string{"no pod of a proxy"}
@@ -103,7 +96,7 @@ func (f *Fleet) behind(ctx context.Context, t target, want *v1alpha1.Service) []
 		return []string{err.Error()}
 	}
 	defer c.pod.Close()
-	got, err := service(ctx, c.AtMost(shortAnswer+int64(want.Endpoints.All*len(want.Ports))*perEndpoint), want.Namespace+"/"+want.Name)
+	got, err := service(ctx, c.AtMost(shortAnswer+int64(want.Endpoints.All*len(want.Ports))*perEndpoint), name)
 	if err != nil {
 		return f.unknown(ctx, &Node{}, t, c, err).Messages
 	}
@@ -126,15 +119,15 @@ func refused(reason string) bool {
 }
 
 // present returns a Service as the API server has it, described by the code that a proxy describes it with.
-func (f *Fleet) present(ctx context.Context, namespace, name string) (*v1alpha1.Service, error) {
+func (f *Fleet) present(ctx context.Context, name cluster.ServiceName) (*v1alpha1.Service, error) {
 	var object corev1.Service
-	if err := f.clients.Get(ctx, services, namespace, name, &object); err != nil {
-		return nil, fmt.Errorf("read Service %s/%s: %w", namespace, name, err)
+	if err := f.clients.Get(ctx, services, name.Namespace, name.Name, &object); err != nil {
+		return nil, fmt.Errorf("read Service %s: %w", name, err)
 	}
 	var list discoveryv1.EndpointSliceList
-	of := metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + name}
-	if err := f.clients.List(ctx, endpointSlices, namespace, of, &list); err != nil {
-		return nil, fmt.Errorf("list the EndpointSlices of %s/%s: %w", namespace, name, err)
+	of := metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + name.Name}
+	if err := f.clients.List(ctx, endpointSlices, name.Namespace, of, &list); err != nil {
+		return nil, fmt.Errorf("list the EndpointSlices of %s: %w", name, err)
 	}
 	builder := cluster.NewBuilder("")
 	err := builder.Update(func(u *cluster.Update) {
@@ -145,10 +138,10 @@ func (f *Fleet) present(ctx context.Context, namespace, name string) (*v1alpha1.
 	})
 	snapshot := builder.Snapshot()
 	state := &status.State{Snapshot: snapshot, Plan: plan.Compute(snapshot, &plan.Options{}, nil), Now: time.Now()}
-	if want := state.Service(cluster.ServiceName{Namespace: namespace, Name: name}, nil); want != nil {
+	if want := state.Service(name, nil); want != nil {
 		return want, nil // fields that cannot be used are left out by every proxy
 	}
-	return nil, errors.Join(fmt.Errorf("no proxy serves Service %s/%s: it is headless, an ExternalName, or of another proxy", namespace, name), err)
+	return nil, errors.Join(fmt.Errorf("no proxy serves Service %s: it is headless, an ExternalName, or of another proxy", name), err)
 }
 
 // Missing says which nodes are behind, the first few with their reasons.

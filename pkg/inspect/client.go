@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
 
@@ -209,8 +210,8 @@ func (c *Client) Services(ctx context.Context, f status.Filter, connections bool
 }
 
 // Service is part of [Reader].
-func (c *Client) Service(ctx context.Context, namespace, name string) (*v1alpha1.Service, error) {
-	path := "/services/" + url.PathEscape(namespace) + "/" + url.PathEscape(name)
+func (c *Client) Service(ctx context.Context, name cluster.ServiceName) (*v1alpha1.Service, error) {
+	path := "/services/" + url.PathEscape(name.Namespace) + "/" + url.PathEscape(name.Name)
 	return get[v1alpha1.Service](ctx, c, path, url.Values{"connections": {"true"}}, v1alpha1.KindService)
 }
 

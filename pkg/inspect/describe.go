@@ -3,7 +3,6 @@ package inspect
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -13,45 +12,33 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
-// PrintService prints everything about one Service. rates may be nil.
-func (p Printer) PrintService(out io.Writer, s *v1alpha1.Service, rates *Rates) error {
+// Service shows everything about one Service. rates may be nil.
+func (p Printer) Service(s *v1alpha1.Service, rates *Rates) string {
+	var b strings.Builder
 	p.Wide = rates != nil // the columns with rates
-	if err := p.summary(s, rates).print(out); err != nil {
-		return err
-	}
+	b.WriteString(p.summary(s, rates).String())
 	for i := range s.Ports {
 		port := &s.Ports[i]
 		name := ""
 		if port.Name != "" {
 			name = " " + port.Name
 		}
-		if _, err := fmt.Fprintf(out, "\nPort%s %s\n", terminal.Printable(name), status.Port(*port)); err != nil {
-			return err
+		fmt.Fprintf(&b, "\nPort%s %s\n%s%s", terminal.Printable(name), status.Port(*port), p.addresses(s, port, rates), p.endpoints(s, port, rates))
+	}
+	if len(s.Problems) > 0 {
+		t := &terminal.Table{Width: p.Width, Indent: "  "}
+		for _, problem := range s.Problems {
+			t.Add(problem.Reason, problem.Message)
 		}
-		if err := p.addresses(s, port, rates).print(out); err != nil {
-			return err
-		}
-		if err := p.endpoints(s, port, rates).print(out); err != nil {
-			return err
-		}
+		fmt.Fprintf(&b, "\nProblems\n%s", t)
 	}
-	if len(s.Problems) == 0 {
-		return nil
-	}
-	if _, err := fmt.Fprintln(out, "\nProblems"); err != nil {
-		return err
-	}
-	t := &table{width: p.Width, indent: "  "}
-	for _, problem := range s.Problems {
-		t.add(problem.Reason, terminal.Printable(problem.Message))
-	}
-	return t.print(out)
+	return b.String()
 }
 
 // summary are the lines above the ports.
-func (p Printer) summary(s *v1alpha1.Service, rates *Rates) *table {
-	t := &table{width: p.Width}
-	add := func(name, value string) { t.add(name+":", terminal.Printable(value)) }
+func (p Printer) summary(s *v1alpha1.Service, rates *Rates) *terminal.Table {
+	t := &terminal.Table{Width: p.Width}
+	add := func(name, value string) { t.Add(name+":", value) }
 	add("Name", s.Name)
 	add("Namespace", s.Namespace)
 	add("Status", statusText(s))
@@ -86,8 +73,8 @@ func changeText(c *v1alpha1.Change, now time.Time) string {
 }
 
 // addresses is the table of a port's addresses.
-func (p Printer) addresses(s *v1alpha1.Service, port *v1alpha1.Port, rates *Rates) *table {
-	t := &table{width: p.Width, indent: "  "}
+func (p Printer) addresses(s *v1alpha1.Service, port *v1alpha1.Port, rates *Rates) *terminal.Table {
+	t := &terminal.Table{Width: p.Width, Indent: "  "}
 	p.add(t, "ADDRESS", "KIND", "POLICY", "CONNS", "CONNS/S", "RESULT")
 	for i := range port.Addresses {
 		a := &port.Addresses[i]
@@ -97,14 +84,11 @@ func (p Printer) addresses(s *v1alpha1.Service, port *v1alpha1.Port, rates *Rate
 }
 
 // add adds a row; the column before the last has rates, and is left out without any.
-func (p Printer) add(t *table, cells ...string) {
+func (p Printer) add(t *terminal.Table, cells ...string) {
 	if !p.Wide {
 		cells = slices.Delete(cells, len(cells)-2, len(cells)-1)
 	}
-	for i := range cells {
-		cells[i] = terminal.Printable(cells[i])
-	}
-	t.add(cells...)
+	t.Add(cells...)
 }
 
 func resultText(a *v1alpha1.Address) string {
@@ -120,10 +104,10 @@ func resultText(a *v1alpha1.Address) string {
 }
 
 // endpoints is the table of a port's endpoints.
-func (p Printer) endpoints(s *v1alpha1.Service, port *v1alpha1.Port, rates *Rates) *table {
-	t := &table{width: p.Width, indent: "  "}
+func (p Printer) endpoints(s *v1alpha1.Service, port *v1alpha1.Port, rates *Rates) *terminal.Table {
+	t := &terminal.Table{Width: p.Width, Indent: "  "}
 	if len(port.Endpoints) == 0 {
-		t.add("no endpoints")
+		t.Add("no endpoints")
 		return t
 	}
 	p.add(t, "ENDPOINT", "WHERE", "STATE", "CONNS", "CONNS/S", "USED")

@@ -4,8 +4,7 @@
 //	reader.go    the Reader interface
 //	client.go    a Reader of a running proxy, over its API
 //	local.go     a Reader of objects from files or a cluster
-//	table.go     columns that fit a terminal
-//	print.go     the Printer, and formats that several commands use
+//	print.go     the Printer of texts, and formats that several commands use
 //	list.go      service list
 //	describe.go  service describe
 //	rates.go     connections per second, from two readings

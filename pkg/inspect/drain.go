@@ -68,26 +68,24 @@ func drainText(open *v1alpha1.OpenConnections) string {
 // maxOpen is how many endpoints are printed.
 const maxOpen = 20
 
-// PrintOpen prints open connections.
-func (p Printer) PrintOpen(out io.Writer, open *v1alpha1.OpenConnections) error {
+// OpenConnections shows open connections.
+func (p Printer) OpenConnections(open *v1alpha1.OpenConnections) string {
 	text := drainText(open)
 	if open.NodeDraining {
 		text += "; this Node is being removed: load balancers get 503 from /healthz"
 	}
-	if _, err := fmt.Fprintln(out, terminal.Wrap(text, p.Width)); err != nil || len(open.Items) == 0 {
-		return err
+	text = terminal.Wrap(text, p.Width) + "\n"
+	if len(open.Items) == 0 {
+		return text
 	}
-	t := &table{width: p.Width}
-	t.add("NAMESPACE", "NAME", "ENDPOINT", "CONNS", "STATE")
+	t := &terminal.Table{Width: p.Width}
+	t.Add("NAMESPACE", "NAME", "ENDPOINT", "CONNS", "STATE")
 	for _, item := range open.Items[:min(maxOpen, len(open.Items))] {
-		t.add(terminal.Printable(item.Namespace), terminal.Printable(item.Name), item.Endpoint+"/"+item.Protocol, strconv.Itoa(item.Connections), status.Phase(item.State))
+		t.Add(item.Namespace, item.Name, item.Endpoint+"/"+item.Protocol, strconv.Itoa(item.Connections), status.Phase(item.State))
 	}
-	if err := t.print(out); err != nil {
-		return err
-	}
+	text += t.String()
 	if more := len(open.Items) - maxOpen + open.EndpointsNotListed; more > 0 {
-		_, err := fmt.Fprintf(out, "and %s with fewer (-o json)\n", terminal.Count(more, "endpoint"))
-		return err
+		text += "and " + terminal.Count(more, "endpoint") + " with fewer (-o json)\n"
 	}
-	return nil
+	return text
 }

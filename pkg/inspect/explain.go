@@ -3,26 +3,24 @@ package inspect
 import (
 	"cmp"
 	"fmt"
-	"io"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
-// PrintExplanation prints the decisions about a connection, step by step, and the results of real ones.
-func (p Printer) PrintExplanation(out io.Writer, e *v1alpha1.Explanation) error {
-	t := &table{width: p.Width}
-	t.add("From:", terminal.Printable(fromText(e)))
-	t.add("To:", e.To+"/"+e.Protocol)
+// Explanation shows the decisions about a connection, step by step, and the results of real ones.
+func (p Printer) Explanation(e *v1alpha1.Explanation) string {
+	t := &terminal.Table{Width: p.Width}
+	t.Add("From:", fromText(e))
+	t.Add("To:", e.To+"/"+e.Protocol)
 	for _, step := range e.Steps {
-		t.add("  "+step.Subject, terminal.Printable(step.Text))
+		t.Add("  "+step.Subject, step.Text)
 	}
-	t.add("Verdict:", terminal.Printable(verdictText(e)))
-	if err := t.print(out); err != nil || e.Trial == nil {
-		return err
+	t.Add("Verdict:", verdictText(e))
+	if e.Trial == nil {
+		return t.String()
 	}
-	_, err := io.WriteString(out, trialText(e.Trial))
-	return err
+	return t.String() + trialText(e.Trial)
 }
 
 func fromText(e *v1alpha1.Explanation) string {

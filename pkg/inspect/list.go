@@ -3,7 +3,6 @@ package inspect
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,30 +13,25 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
-// PrintServices prints a list of Services, nothing of an empty one. rates are of an earlier reading; nil prints no rates.
-func (p Printer) PrintServices(out io.Writer, list *v1alpha1.ServiceList, rates *Rates) error {
+// Services shows a list of Services, nothing of an empty one. rates are of an earlier reading; nil shows no rates.
+func (p Printer) Services(list *v1alpha1.ServiceList, rates *Rates) string {
+	var b strings.Builder
 	if len(list.Items) > 0 {
-		if err := p.services(out, list, rates); err != nil {
-			return err
-		}
+		b.WriteString(p.services(list, rates))
 	}
 	for _, slice := range list.Unowned {
 		text := fmt.Sprintf("EndpointSlice %s/%s (%s) belongs to the Service %q, which is not served: %s",
 			slice.Namespace, slice.Name, terminal.Count(slice.Endpoints, "endpoint"), slice.Service, status.WhyNotServed)
-		if _, err := fmt.Fprintf(out, "\n%s\n", terminal.Wrap(terminal.Printable(text), p.Width)); err != nil {
-			return err
-		}
+		fmt.Fprintf(&b, "\n%s\n", terminal.Wrap(terminal.Printable(text), p.Width))
 	}
 	if list.ConnectionsError != "" {
-		if _, err := fmt.Fprintf(out, "\nNo counters: %s\n", terminal.Wrap(terminal.Printable(list.ConnectionsError), p.Width)); err != nil {
-			return err
-		}
+		fmt.Fprintf(&b, "\nNo counters: %s\n", terminal.Wrap(terminal.Printable(list.ConnectionsError), p.Width))
 	}
-	return nil
+	return b.String()
 }
 
-func (p Printer) services(out io.Writer, list *v1alpha1.ServiceList, rates *Rates) error {
-	t := &table{width: p.Width}
+func (p Printer) services(list *v1alpha1.ServiceList, rates *Rates) string {
+	t := &terminal.Table{Width: p.Width}
 	head := []string{"NAME", "CLUSTER-IP", "PORTS", "READY", "STATUS"}
 	if p.Wide {
 		head = []string{"NAME", "CLUSTER-IP", "EXTERNAL-IP", "PORTS", "POLICY", "READY", "LOCAL", "CONNS", "REFUSED", "LIMITED", "AFFINITY", "CHANGED", "STATUS"}
@@ -49,7 +43,7 @@ func (p Printer) services(out io.Writer, list *v1alpha1.ServiceList, rates *Rate
 		head = slices.Insert(head, 0, "NAMESPACE")
 	}
 	if !p.NoHeaders {
-		t.add(head...)
+		t.Add(head...)
 	}
 	items := list.Items
 	if rates != nil {
@@ -57,14 +51,14 @@ func (p Printer) services(out io.Writer, list *v1alpha1.ServiceList, rates *Rate
 		slices.SortStableFunc(items, func(a, b v1alpha1.Service) int { return cmp.Compare(rates.service(&b), rates.service(&a)) })
 	}
 	for i := range items {
-		t.add(p.row(&items[i], list.Time, rates)...)
+		t.Add(p.row(&items[i], list.Time, rates)...)
 	}
-	return t.print(out)
+	return t.String()
 }
 
 func (p Printer) row(s *v1alpha1.Service, now time.Time, rates *Rates) []string {
 	ready := fmt.Sprintf("%d/%d", s.Endpoints.Ready, s.Endpoints.All)
-	row := []string{s.Name, p.few(s.ClusterIPs), p.few(portTexts(s.Ports)), ready, statusText(s)}
+	row := []string{s.Name, p.few(s.ClusterIPs), p.few(status.Ports(s)), ready, statusText(s)}
 	if p.Wide {
 		affinity := "-"
 		if s.SessionAffinitySeconds > 0 {
@@ -74,7 +68,7 @@ func (p Printer) row(s *v1alpha1.Service, now time.Time, rates *Rates) []string 
 		if s.Changed != nil {
 			changed = status.Ago(now, s.Changed.Arrived)
 		}
-		row = []string{s.Name, p.few(s.ClusterIPs), p.few(slices.Concat(s.LoadBalancerIPs, s.ExternalIPs)), p.few(portTexts(s.Ports)),
+		row = []string{s.Name, p.few(s.ClusterIPs), p.few(slices.Concat(s.LoadBalancerIPs, s.ExternalIPs)), p.few(status.Ports(s)),
 			s.InternalTrafficPolicy + "/" + s.ExternalTrafficPolicy, ready, strconv.Itoa(s.Endpoints.Local),
 			number(s.Connections), number(s.Refused), number(s.Limited), affinity, changed, statusText(s)}
 	}
@@ -84,18 +78,7 @@ func (p Printer) row(s *v1alpha1.Service, now time.Time, rates *Rates) []string 
 	if p.Namespaces {
 		row = slices.Insert(row, 0, s.Namespace)
 	}
-	for i := range row {
-		row[i] = terminal.Printable(row[i])
-	}
 	return row
-}
-
-// portTexts lists ports as kubectl does.
-func portTexts(ports []v1alpha1.Port) (texts []string) {
-	for _, port := range ports {
-		texts = append(texts, status.Port(port))
-	}
-	return texts
 }
 
 // statusText names the problems of a Service, each once.

@@ -66,12 +66,11 @@ func (l *Local) Services(_ context.Context, f status.Filter, _ bool) (*v1alpha1.
 }
 
 // Service is part of [Reader].
-func (l *Local) Service(_ context.Context, namespace, name string) (*v1alpha1.Service, error) {
-	key := cluster.ServiceName{Namespace: namespace, Name: name}
-	if service := l.state.Service(key, nil); service != nil {
+func (l *Local) Service(_ context.Context, name cluster.ServiceName) (*v1alpha1.Service, error) {
+	if service := l.state.Service(name, nil); service != nil {
 		return service, nil
 	}
-	return nil, errors.New(l.state.Missing(key))
+	return nil, errors.New(l.state.Missing(name))
 }
 
 // Explain is part of [Reader].

@@ -2,8 +2,6 @@ package inspect
 
 import (
 	"context"
-	"fmt"
-	"io"
 	"net/netip"
 	"slices"
 	"strings"
@@ -28,26 +26,21 @@ func Qualified(namespace, text string) string {
 	return namespace + "/" + text
 }
 
-// PrintNames prints the names of Services, one in a line.
-func PrintNames(out io.Writer, list *v1alpha1.ServiceList) error {
-	for i := range list.Items {
-		if _, err := fmt.Fprintf(out, "%s/%s\n", list.Items[i].Namespace, list.Items[i].Name); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// ServiceNames returns the names of all Services, as NAMESPACE/NAME; none if they cannot be read.
-func ServiceNames(ctx context.Context, from Reader) (names []string) {
-	list, err := from.Services(ctx, status.Filter{}, false)
-	if err != nil {
-		return nil
-	}
+// Names returns the names of Services, as NAMESPACE/NAME.
+func Names(list *v1alpha1.ServiceList) (names []string) {
 	for i := range list.Items {
 		names = append(names, list.Items[i].Namespace+"/"+list.Items[i].Name)
 	}
 	return names
+}
+
+// ServiceNames returns the names of all Services; none if they cannot be read.
+func ServiceNames(ctx context.Context, from Reader) []string {
+	list, err := from.Services(ctx, status.Filter{}, false)
+	if err != nil {
+		return nil
+	}
+	return Names(list)
 }
 
 // Namespaces returns those that have Services; none if they cannot be read.

@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -11,37 +10,32 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
-// PrintPacket prints the way of one packet. Of the chains it prints those in which the packet matched a rule, or that refused it.
-func (p Printer) PrintPacket(out io.Writer, packet *v1alpha1.PacketTrace) error {
-	t := &table{width: p.Width}
-	add := func(name, value string) { t.add(name, terminal.Printable(value)) }
-	add("Packet:", strings.TrimSpace(packet.Protocol+" "+strings.Join(packet.Flags, ",")))
+// Packet shows the way of one packet. Of the chains it shows those in which the packet matched a rule, or that refused it.
+func (p Printer) Packet(packet *v1alpha1.PacketTrace) string {
+	t := &terminal.Table{Width: p.Width}
+	t.Add("Packet:", strings.TrimSpace(packet.Protocol+" "+strings.Join(packet.Flags, ",")))
 	from := packet.Source + ", on " + packet.Interface
 	if packet.Interface == "" {
 		from = packet.Source + ", sent by this node"
 	}
-	add("From:", from)
-	add("To:", packet.Destination+", "+addressee(packet))
+	t.Add("From:", from)
+	t.Add("To:", packet.Destination+", "+addressee(packet))
 	if packet.TranslatedDestination != "" {
-		add("Endpoint:", endpointText(packet))
+		t.Add("Endpoint:", endpointText(packet))
 	}
 	switch arrived := packet.Verdict == v1alpha1.PacketSent || packet.Verdict == v1alpha1.PacketDelivered; {
 	case packet.TranslatedSource != "":
-		add("Source:", "masqueraded: the endpoint sees "+packet.TranslatedSource)
+		t.Add("Source:", "masqueraded: the endpoint sees "+packet.TranslatedSource)
 	case packet.TranslatedDestination != "" && arrived:
-		add("Source:", "not masqueraded: the endpoint sees "+packet.Source)
+		t.Add("Source:", "not masqueraded: the endpoint sees "+packet.Source)
 	}
 	for i := range packet.Chains {
 		if chain := &packet.Chains[i]; matched(chain) {
-			add("  "+chain.Hook, terminal.Printable(chainText(chain, packet.Service)))
+			t.Add("  "+chain.Hook, chainText(chain, packet.Service))
 		}
 	}
-	add("Verdict:", packet.Reason)
-	if err := t.print(out); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintln(out)
-	return err
+	t.Add("Verdict:", packet.Reason)
+	return t.String() + "\n"
 }
 
 // addressee is whose the destination is.

@@ -1,23 +1,25 @@
 package inspect
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
-// Printer prints the objects of the API as text.
+// Printer shows the objects of the API as text, which a terminal can print.
 type Printer struct {
 	// Width is that of the terminal in columns; 0 wraps nothing, as for a pipe.
 	Width int
-	// Wide prints more columns.
+	// Wide shows more columns.
 	Wide bool
-	// Namespaces prints a column with the namespace.
+	// Namespaces shows a column with the namespace.
 	Namespaces bool
-	// NoHeaders prints no line with the names of the columns of a list.
+	// NoHeaders shows no line with the names of the columns of a list.
 	NoHeaders bool
 }
 
@@ -34,11 +36,19 @@ const maxPorts = 3
 // few shortens the texts of a cell: to the first few, or to one on a narrow terminal.
 func (p Printer) few(texts []string) string {
 	limit := maxPorts
-	if p.Width > 0 && p.Width < narrow {
+	if terminal.Narrow(p.Width) {
 		limit = 1
 	}
 	if more := len(texts) - limit; more > 0 {
 		texts = append(slices.Clip(texts[:limit]), fmt.Sprintf("+%d", more))
 	}
-	return orNone(texts)
+	return cmp.Or(strings.Join(texts, ","), "<none>") // as kubectl does
+}
+
+// number formats a count that may be unknown.
+func number[T any](n *T) string {
+	if n == nil {
+		return "-"
+	}
+	return fmt.Sprint(*n)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
 
@@ -16,7 +17,7 @@ type Reader interface {
 	// Services returns the Services that a filter selects, with counters if connections says so and there are any.
 	Services(ctx context.Context, f status.Filter, connections bool) (*v1alpha1.ServiceList, error)
 	// Service returns one Service with its endpoints, with counters if there are any.
-	Service(ctx context.Context, namespace, name string) (*v1alpha1.Service, error)
+	Service(ctx context.Context, name cluster.ServiceName) (*v1alpha1.Service, error)
 	// Explain explains a connection.
 	Explain(ctx context.Context, of status.Question) (*v1alpha1.Explanation, error)
 	// Ruleset returns the rules of a proxy mode; an empty mode is the reader's own.
@@ -31,11 +32,9 @@ type Reader interface {
 // before, if anything was.
 func Failing(info *v1alpha1.Info, family string) error {
 	var failed []error
-	if info.Sync != nil {
-		for _, f := range info.Sync.Families {
-			if f.Error != "" && (family == "" || family == f.Family) {
-				failed = append(failed, fmt.Errorf("%s: the last sync failed, and what was in force there before stays so, if anything was: %s", f.Family, f.Error))
-			}
+	for _, f := range info.Sync.Failed() {
+		if family == "" || family == f.Family {
+			failed = append(failed, fmt.Errorf("%s: the last sync failed, and what was in force there before stays so, if anything was: %s", f.Family, f.Error))
 		}
 	}
 	return errors.Join(failed...)

@@ -1,8 +1,8 @@
 package inspect
 
 import (
+	"cmp"
 	"fmt"
-	"io"
 	"strings"
 	"time"
 
@@ -10,18 +10,17 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
-// PrintRuleset prints rules as the tool of their mode loads them, each family after a comment with its name.
-func PrintRuleset(out io.Writer, r *v1alpha1.Ruleset) error {
+// Ruleset shows rules as the tool of their mode loads them, each family after a comment with its name.
+func (Printer) Ruleset(r *v1alpha1.Ruleset) string {
+	var b strings.Builder
 	for _, family := range r.Families {
-		if _, err := fmt.Fprintf(out, "# %s\n%s", family.Family, lines("", family.Rules)); err != nil {
-			return err
-		}
+		fmt.Fprintf(&b, "# %s\n%s", family.Family, lines("", family.Rules))
 	}
-	return nil
+	return b.String()
 }
 
-// PrintComparison prints differences: lines with + are missing in the kernel, lines with - are only there.
-func PrintComparison(out io.Writer, c *v1alpha1.Comparison) error {
+// Comparison shows differences: lines with + are missing in the kernel, lines with - are only there.
+func (Printer) Comparison(c *v1alpha1.Comparison) string {
 	var b strings.Builder
 	for _, d := range c.Items {
 		fmt.Fprintf(&b, "%s, %s\n%s%s%s", d.Family, terminal.Printable(d.Object), lines("  ", d.Note), lines("- ", d.Extra...), lines("+ ", d.Missing...))
@@ -29,8 +28,7 @@ func PrintComparison(out io.Writer, c *v1alpha1.Comparison) error {
 	if len(c.Items) == 0 {
 		fmt.Fprintf(&b, "The kernel has the rules of mode %s that the plan makes.\n", terminal.Printable(c.Mode))
 	}
-	_, err := io.WriteString(out, b.String())
-	return err
+	return b.String()
 }
 
 // lines begins each line of the texts with a prefix, and replaces what could change a terminal's state.
@@ -45,24 +43,19 @@ func lines(prefix string, texts ...string) string {
 	return b.String()
 }
 
-// PrintRepairs prints what was repaired, the newest last.
-func (p Printer) PrintRepairs(out io.Writer, r *v1alpha1.RepairList) error {
+// Repairs shows what was repaired, the newest last.
+func (p Printer) Repairs(r *v1alpha1.RepairList) string {
 	if len(r.Items) == 0 {
-		_, err := fmt.Fprintln(out, "No other program has changed the rules since the proxy started.")
-		return err
+		return "No other program has changed the rules since the proxy started.\n"
 	}
-	t := &table{width: p.Width}
-	t.add("TIME", "FAMILY", "BY", "WHAT")
+	t := &terminal.Table{Width: p.Width}
+	t.Add("TIME", "FAMILY", "BY", "WHAT")
 	for _, repair := range r.Items {
-		writer := repair.Writer
-		if writer == "" {
-			writer = "-"
-		}
 		what := repair.What
 		if len(repair.Details) > 0 {
 			what = strings.Join(repair.Details, "; ")
 		}
-		t.add(repair.Time.Format(time.RFC3339), repair.Family, terminal.Printable(writer), terminal.Printable(what))
+		t.Add(repair.Time.Format(time.RFC3339), repair.Family, cmp.Or(repair.Writer, "-"), what)
 	}
-	return t.print(out)
+	return t.String()
 }

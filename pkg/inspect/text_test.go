@@ -55,20 +55,20 @@ func write(t *testing.T, c *cases.Case, p Printer) string {
 	must(t, err)
 	fmt.Fprintln(&out, "$ kube-proxy service list -A")
 	p.Namespaces = true
-	must(t, p.PrintServices(&out, list, nil))
+	out.WriteString(p.Services(list, nil))
 	for i := range list.Items {
 		s := &list.Items[i]
 		fmt.Fprintf(&out, "\n$ kube-proxy service describe %s\n", terminal.Printable(s.Namespace+"/"+s.Name))
-		full, err := r.Service(t.Context(), s.Namespace, s.Name)
+		full, err := r.Service(t.Context(), cluster.ServiceName{Namespace: s.Namespace, Name: s.Name})
 		must(t, err)
-		must(t, p.PrintService(&out, full, nil))
+		out.WriteString(p.Service(full, nil))
 	}
 	for _, packet := range c.Packets {
 		connection := status.Question{From: cases.Address(packet.From, cluster.FamilyOf(packet.To.Addr())).String(), To: packet.To.String() + "/" + packet.Protocol.String()}
 		fmt.Fprintf(&out, "\n$ kube-proxy explain --from %s --to %s\n", connection.From, connection.To)
 		explanation, err := r.Explain(t.Context(), connection)
 		must(t, err)
-		must(t, p.PrintExplanation(&out, explanation))
+		out.WriteString(p.Explanation(explanation))
 	}
 	return out.String()
 }
@@ -128,7 +128,7 @@ func TestRates(t *testing.T) {
 	items := []v1alpha1.Service{service("reset", 4, 0), service("busy", 30, 3), service("quiet", 5, 0)}
 	rates := CountersOf(start.Add(2*time.Second), items...).Since(before)
 	var out bytes.Buffer
-	must(t, Printer{}.PrintServices(&out, &v1alpha1.ServiceList{Items: items}, rates))
+	out.WriteString(Printer{}.Services(&v1alpha1.ServiceList{Items: items}, rates))
 	want := `NAME    CLUSTER-IP   PORTS    READY   CONNS/S   REFUSED/S   STATUS
 busy    <none>       80/TCP   0/0     10.0      1.0         OK
 reset   <none>       80/TCP   0/0     2.0       0.0         OK
@@ -138,7 +138,7 @@ quiet   <none>       80/TCP   0/0     0.0       0.0         OK
 		t.Errorf("the list (-want +got):\n%s", diff)
 	}
 	out.Reset()
-	must(t, Printer{}.PrintService(&out, &items[1], rates))
+	out.WriteString(Printer{}.Service(&items[1], rates))
 	for _, want := range []string{"30, 10.0/s; refused packets: 3, 1.0/s", "Cluster   30      10.0      1 endpoint", "ready   30      10.0      yes"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the description lacks %q:\n%s", want, out.String())
@@ -154,9 +154,9 @@ func TestHostileNames(t *testing.T) {
 	var out bytes.Buffer
 	list := &v1alpha1.ServiceList{Items: []v1alpha1.Service{{Name: "a\x1b[2Jb", ClusterIPs: []string{"\x07"}}},
 		Unowned: []v1alpha1.Slice{{Name: "s\x1b]0;x\x07"}}, ConnectionsError: "\x1b[31m"}
-	must(t, Printer{Wide: true, Namespaces: true}.PrintServices(&out, list, nil))
-	must(t, Printer{}.PrintService(&out, &list.Items[0], nil))
-	must(t, Printer{}.PrintExplanation(&out, &v1alpha1.Explanation{Verdict: "Reject", Reason: "\x1b[2J"}))
+	out.WriteString(Printer{Wide: true, Namespaces: true}.Services(list, nil))
+	out.WriteString(Printer{}.Service(&list.Items[0], nil))
+	out.WriteString(Printer{}.Explanation(&v1alpha1.Explanation{Verdict: "Reject", Reason: "\x1b[2J"}))
 	if strings.ContainsAny(out.String(), "\x1b\x07") {
 		t.Errorf("control characters in %q", out.String())
 	}
@@ -165,15 +165,15 @@ func TestHostileNames(t *testing.T) {
 // TestRulesText shows what render and drift print.
 func TestRulesText(t *testing.T) {
 	var out bytes.Buffer
-	must(t, PrintRuleset(&out, &v1alpha1.Ruleset{Mode: "nftables", Families: []v1alpha1.FamilyRules{
+	out.WriteString(Printer{}.Ruleset(&v1alpha1.Ruleset{Mode: "nftables", Families: []v1alpha1.FamilyRules{
 		{Family: "IPv4", Rules: "table ip kube-proxy {\n\tchain a\x1b {\n\t}\n}\n"}, {Family: "IPv6", Rules: "table ip6 kube-proxy {\n}\n"}}}))
-	must(t, PrintComparison(&out, &v1alpha1.Comparison{Mode: "nftables"}))
-	must(t, PrintComparison(&out, &v1alpha1.Comparison{Mode: "nftables", Items: []v1alpha1.Difference{
+	out.WriteString(Printer{}.Comparison(&v1alpha1.Comparison{Mode: "nftables"}))
+	out.WriteString(Printer{}.Comparison(&v1alpha1.Comparison{Mode: "nftables", Items: []v1alpha1.Difference{
 		{Family: "IPv4", Object: "map services", Missing: []string{"10.96.0.1 . tcp . 80 : goto a"}, Extra: []string{"10.96.0.1 . tcp . 80 : goto b"}},
 		{Family: "IPv6", Object: "table ip6 kube-proxy", Note: "The kernel does not have it."}}}))
-	must(t, Printer{}.PrintRepairs(&out, &v1alpha1.RepairList{}))
+	out.WriteString(Printer{}.Repairs(&v1alpha1.RepairList{}))
 	at := time.Date(2026, 11, 22, 8, 0, 0, 0, time.UTC)
-	must(t, Printer{Width: 60}.PrintRepairs(&out, &v1alpha1.RepairList{Items: []v1alpha1.Repair{
+	out.WriteString(Printer{Width: 60}.Repairs(&v1alpha1.RepairList{Items: []v1alpha1.Repair{
 		{Time: at, Family: "IPv4", What: "its elements", Details: []string{"map services lacked 10.96.0.1 . tcp . 80 : goto a"}},
 		{Time: at, Family: "IPv6", What: "the chain KUBE-SERVICES of table nat", Writer: "iptables"}}}))
 	golden(t, "rules.txt", out.String())

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
 const (
@@ -42,7 +43,7 @@ func Try(ctx context.Context, r Reader, e *v1alpha1.Explanation, n int) (*v1alph
 		return nil, err
 	}
 	var mu sync.Mutex
-	inParallel(n, func(int) {
+	InParallel(n, parallel, func(int) {
 		err := connect(ctx, strings.ToLower(e.Protocol), e.To)
 		mu.Lock()
 		defer mu.Unlock()
@@ -63,8 +64,7 @@ func (t *trial) conclude(results map[string]string, before, after map[string]uin
 	for _, address := range t.explained.Endpoints {
 		one := v1alpha1.TriedEndpoint{Address: address, Result: results[address]}
 		if before != nil && after != nil {
-			n := after[address] - min(before[address], after[address])
-			one.Connections = &n
+			one.Connections = new(after[address] - min(before[address], after[address]))
 		}
 		if one.Connections != nil || one.Result != "" {
 			t.Endpoints = append(t.Endpoints, one)
@@ -74,10 +74,10 @@ func (t *trial) conclude(results map[string]string, before, after map[string]uin
 	t.Succeeds, t.Conclusion = t.agrees() && asked == 0, t.conclusion()
 }
 
-// inParallel calls do with 0 to n-1, some at a time, and returns when all calls have.
-func inParallel(n int, do func(i int)) {
+// InParallel calls do with 0 to n-1, so many at a time, and returns when all calls have.
+func InParallel(n, atOnce int, do func(i int)) {
 	var wg sync.WaitGroup
-	slots := make(chan struct{}, parallel)
+	slots := make(chan struct{}, atOnce)
 	for i := range n {
 		slots <- struct{}{}
 		wg.Go(func() {
@@ -102,7 +102,7 @@ func (t *trial) askEndpoints(ctx context.Context) map[string]string {
 	}
 	addresses := e.Endpoints[:min(len(e.Endpoints), maxAsked)]
 	results := make([]string, len(addresses))
-	inParallel(len(addresses), func(i int) {
+	InParallel(len(addresses), parallel, func(i int) {
 		one := &trial{}
 		one.record(connect(ctx, "tcp", addresses[i]))
 		results[i] = one.result()
@@ -155,11 +155,11 @@ func (t *trial) sent() (n uint64, counted bool) {
 
 // reached reads how many connections the endpoints of an explanation have got; nil if that is not counted.
 func reached(ctx context.Context, r Reader, e *v1alpha1.Explanation) (map[string]uint64, error) {
-	namespace, name, ok := strings.Cut(e.Service, "/")
+	name, ok := cluster.ParseServiceName(e.Service)
 	if !ok || e.Verdict != v1alpha1.VerdictBalance {
 		return nil, nil
 	}
-	service, err := r.Service(ctx, namespace, name)
+	service, err := r.Service(ctx, name)
 	if err != nil || service.Connections == nil || service.SessionAffinitySeconds > 0 { // whose connections are not all counted
 		return nil, err
 	}

@@ -20,16 +20,13 @@ type Watch struct {
 	Terminal  bool
 }
 
-// Run calls show until it fails or ctx ends, which is no error. show gets the counters that it returned in the round before.
-func (w Watch) Run(ctx context.Context, show func(ctx context.Context, earlier *Counters) (*Counters, error)) error {
-	var counters *Counters
+// Run calls show until it fails or ctx ends, which is no error.
+func (w Watch) Run(ctx context.Context, show func() error) error {
 	for first := true; ; first = false {
 		if err := w.separate(first); err != nil {
 			return err
 		}
-		var err error
-		counters, err = show(ctx, counters)
-		if err != nil && ctx.Err() == nil {
+		if err := show(); err != nil && ctx.Err() == nil {
 			return err
 		}
 		select {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestWatch shows three rounds to a pipe, a terminal and as objects; each gets the counters of the one before.
+// TestWatch shows three rounds to a pipe, a terminal and as objects.
 func TestWatch(t *testing.T) {
 	for _, test := range []struct {
 		watch Watch
@@ -25,19 +25,14 @@ func TestWatch(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			var out strings.Builder
 			test.watch.Out, test.watch.Interval = &out, time.Minute
-			var last *Counters
 			rounds, started := 0, time.Now()
-			err := test.watch.Run(ctx, func(_ context.Context, earlier *Counters) (*Counters, error) {
-				if earlier != last {
-					t.Errorf("round %d got other counters than the one before returned", rounds)
-				}
-				last = new(Counters)
+			err := test.watch.Run(ctx, func() error {
 				rounds++
 				fmt.Fprintln(&out, rounds)
 				if rounds == 3 {
 					cancel()
 				}
-				return last, nil
+				return nil
 			})
 			if err != nil || out.String() != test.want || time.Since(started) != 2*time.Minute {
 				t.Errorf("%+v showed %q in %s (%v), want %q", test.watch, out.String(), time.Since(started), err, test.want)
@@ -50,7 +45,7 @@ func TestWatch(t *testing.T) {
 func TestWatchFails(t *testing.T) {
 	failed := errors.New("failed")
 	var out strings.Builder
-	err := Watch{Out: &out}.Run(t.Context(), func(context.Context, *Counters) (*Counters, error) { return nil, failed })
+	err := Watch{Out: &out}.Run(t.Context(), func() error { return failed })
 	if !errors.Is(err, failed) {
 		t.Errorf("got %v, want %v", err, failed)
 	}

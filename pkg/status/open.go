@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -23,12 +22,10 @@ type OpenFilter struct {
 
 // ParseOpenFilter returns an OpenFilter of NAMESPACE/NAME and an IP address; empty texts select all. Its errors are QuestionErrors.
 func ParseOpenFilter(service, endpoint string) (f OpenFilter, err error) {
-	if service != "" {
-		namespace, name, _ := strings.Cut(service, "/")
-		if namespace == "" || name == "" || strings.Contains(name, "/") {
-			return f, badQuestion("%q does not name a Service: write NAMESPACE/NAME", service)
-		}
-		f.Service = cluster.ServiceName{Namespace: namespace, Name: name}
+	if name, ok := cluster.ParseServiceName(service); ok {
+		f.Service = name
+	} else if service != "" {
+		return f, badQuestion("%q does not name a Service: write NAMESPACE/NAME", service)
 	}
 	of, err := ParseFilter("", endpoint)
 	f.Endpoint = of.Address

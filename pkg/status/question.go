@@ -48,7 +48,7 @@ func (s *State) packet(q Question) (packet plan.Packet, notes []string, err erro
 	switch {
 	case err != nil:
 		return packet, nil, err
-	case to.Service != "":
+	case to.Service.Name != "":
 		var note string
 		if packet, note, err = s.serviceTarget(q.From, to); err != nil {
 			return packet, nil, err
@@ -97,9 +97,10 @@ func (s *State) onlyPort(of Destination) (to netip.AddrPort, protocol cluster.Pr
 
 // Destination is where packets go: an address, or a Service.
 type Destination struct {
-	// Namespace and Service name a Service, and Port one of its ports, by name or number; empty is all. Service is empty for an address,
-	// whose Port is a name only.
-	Namespace, Service, Port string
+	// Service names a Service, and Port one of its ports, by name or number; empty is all. Service is empty for an address, whose Port is a
+	// name only.
+	Service cluster.ServiceName
+	Port    string
 	// Protocol is 0 for all of a Service's ports, and for an address without a port.
 	Protocol cluster.Protocol
 	// To is the address, with port 0 if there is none, or only its name.
@@ -139,7 +140,7 @@ func ParseDestination(text string) (d Destination, err error) {
 	if at == "" || name == "" || strings.ContainsAny(at, ":[]") || hasPort && port == "" || hasProtocol && !hasPort {
 		return d, noDestination(text)
 	}
-	d.Namespace, d.Service, d.Port = at, name, port
+	d.Service, d.Port = cluster.ServiceName{Namespace: at, Name: name}, port
 	if hasProtocol {
 		d.Protocol, err = parseProtocol(protocol)
 	}
@@ -197,17 +198,16 @@ func parseProtocol(text string) (cluster.Protocol, error) {
 // serviceTarget chooses an address of the Service that a destination names: the cluster IP, or for external clients a load
 // balancer IP, an external IP or a node port.
 func (s *State) serviceTarget(source string, to Destination) (packet plan.Packet, note string, err error) {
-	key := cluster.ServiceName{Namespace: to.Namespace, Name: to.Service}
-	service, ok := s.Snapshot.Services.Get(key)
+	service, ok := s.Snapshot.Services.Get(to.Service)
 	if !ok {
-		return packet, "", badQuestion("%s", s.Missing(key))
+		return packet, "", badQuestion("%s", s.Missing(to.Service))
 	}
 	port, err := choosePort(service, to.Port, to.Protocol)
 	if err != nil {
 		return packet, "", err
 	}
 	packet.Protocol = port.Protocol
-	planned, _ := s.Plan.Services.Get(key)
+	planned, _ := s.Plan.Services.Get(to.Service)
 	order := []plan.Kind{plan.ClusterIP, plan.LoadBalancerIP, plan.ExternalIP, plan.NodePort}
 	if source == FromExternal {
 		order = append(order[1:], plan.ClusterIP)
@@ -227,10 +227,10 @@ func (s *State) serviceTarget(source string, to Destination) (packet plan.Packet
 				}
 				packet.To = netip.AddrPortFrom(addr, f.Port)
 			}
-			return packet, fmt.Sprintf("%s has the %s %s for this", key, kind, packet.To), nil
+			return packet, fmt.Sprintf("%s has the %s %s for this", to.Service, kind, packet.To), nil
 		}
 	}
-	return packet, "", badQuestion("%s has no address for port %s that is served for connections from %s", key, portName(port), source)
+	return packet, "", badQuestion("%s has no address for port %s that is served for connections from %s", to.Service, portName(port), source)
 }
 
 // nodePortAddress returns an address of a family on which node ports are served: the Node's own, if possible.

@@ -55,8 +55,8 @@ func (s *State) Service(name cluster.ServiceName, counts *backend.Connections) *
 	if !ok {
 		return nil
 	}
-	out, at := s.Summary(s.head(of), counts), s.readAt(counts)
-	out.Time = &at
+	out := s.Summary(s.head(of), counts)
+	out.Time = new(s.readAt(counts))
 	out.NodePortAddresses = Texts(s.nodePortAddresses(of))
 	s.addEndpoints(out, of, s.planned(name), counts)
 	for _, slice := range of.Slices {
@@ -191,10 +191,9 @@ func (s *State) address(route *plan.Route, counts *backend.Connections) v1alpha1
 		return out
 	}
 	if counts != nil {
-		connections, refused := counts.Frontends[route.Frontend], counts.Refused[route.Frontend]
-		out.Connections, out.Refused = &connections, &refused
-		if limited := counts.Limited[route.Frontend]; route.Fence != nil {
-			out.Limited = &limited
+		out.Connections, out.Refused = new(counts.Frontends[route.Frontend]), new(counts.Refused[route.Frontend])
+		if route.Fence != nil {
+			out.Limited = new(counts.Limited[route.Frontend])
 		}
 	}
 	return out
@@ -279,8 +278,7 @@ func (s *State) addEndpoints(out *v1alpha1.Service, of *cluster.Service, planned
 			}
 		}
 		if counted && len(e.UsedBy) > 0 {
-			n := connections[backend.PortEndpoint{Port: plan.PortName(of.Name, port.Name), Protocol: port.Protocol, Endpoint: listing.Endpoint}]
-			e.Connections = &n
+			e.Connections = new(connections[backend.PortEndpoint{Port: plan.PortName(of.Name, port.Name), Protocol: port.Protocol, Endpoint: listing.Endpoint}])
 		}
 		out.Ports[listing.Port].Endpoints = append(out.Ports[listing.Port].Endpoints, e)
 	}

@@ -36,6 +36,14 @@ func Port(p v1alpha1.Port) string {
 	return fmt.Sprintf("%d/%s", p.Port, p.Protocol)
 }
 
+// Ports formats the ports of a Service.
+func Ports(s *v1alpha1.Service) (texts []string) {
+	for _, port := range s.Ports {
+		texts = append(texts, Port(port))
+	}
+	return texts
+}
+
 // Address formats an address of a port: IP:port, or for a node port its number and the IP family.
 func Address(a v1alpha1.Address) string {
 	if a.Kind != kinds[plan.NodePort] {

@@ -125,7 +125,7 @@ func TestMatch(t *testing.T) {
 }
 
 // TestProgramHasFewKinds checks that the program does not contain every kind of every API group by a package that another one imports:
-// it was 45 % larger with them, and each process 8 MB (docs/decisions/0026). The linter checks our own imports.
+// it was 45 % larger with them, and each process 8 MB (pkg/apiclient). The linter checks our own imports.
 func TestProgramHasFewKinds(t *testing.T) {
 	list := exec.Command("go", "list", "-deps", "./cmd/kube-proxy")
 	list.Dir = root

@@ -26,7 +26,7 @@ var rows = []row{
 	{"pkg/apis/config/...", []string{"pkg/yamldoc", "pkg/logonce", "pkg/userfile"}},
 	{"pkg/apis/status/...", nil},
 	{"pkg/features/...", nil},
-	{"pkg/check", []string{"pkg/apis/status/...", "pkg/apiclient", "pkg/kernel/...", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend"}},
+	{"pkg/check", append([]string{"pkg/apis/status/...", "pkg/apiclient", "pkg/kernel/..."}, observed...)},
 	{"pkg/findings", []string{"pkg/apiclient", "pkg/apis/status/...", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source", "pkg/proxy/source/manifests", "pkg/terminal"}},
 
 	// The reader of YAML documents and the lines of their fields, independent of their content.
@@ -71,20 +71,15 @@ var rows = []row{
 
 	// The observers: they import the types that the loop passes to them, and at most their own door.
 	{"pkg/proxy/health/...", observed},
-	{"pkg/proxy/canary/...", observed},
 	{"pkg/proxy/conntrack/...", append([]string{"pkg/kernel/conntrack/..."}, observed...)},
 	{"pkg/proxy/localhost/...", observed},
 	{"pkg/proxy/metrics/...", observed},
 	{"pkg/proxy/node/...", observed},
-	{"pkg/proxy/report/...", observed},
 	{"pkg/proxy/takeover/...", append([]string{"pkg/kernel/netlock"}, observed...)},
 	{"pkg/proxy/view/...", append([]string{"pkg/apis/status/...", "pkg/status"}, observed...)},
 
-	// What a proxy writes to the API server.
+	// What a proxy tells users, in its log and through the API server.
 	{"pkg/proxy/announce", append([]string{"pkg/apiclient"}, observed...)},
-
-	// The status page of a running proxy.
-	{"pkg/proxy/page/...", append([]string{"pkg/apis/status/...", "pkg/status", "pkg/proxy/view"}, observed...)},
 
 	// The loop: it imports no backend, door or observer, and only the common part of the sources.
 	{"pkg/proxy", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/proxy/source", "pkg/logonce"}},
@@ -94,7 +89,7 @@ var rows = []row{
 	{"pkg/status", []string{"pkg/apis/status/...", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend"}},
 
 	// The readers of a running proxy, or of objects without one, for the commands.
-	{"pkg/inspect/packets", []string{"pkg/apis/status/...", "pkg/inspect", "pkg/kernel/nft/trace/...", "pkg/status"}},
+	{"pkg/inspect/packets", []string{"pkg/apis/status/...", "pkg/inspect", "pkg/kernel/nft/trace/...", "pkg/proxy/cluster", "pkg/status"}},
 	{"pkg/inspect/...", []string{"pkg/apiclient", "pkg/apis/status/...", "pkg/status", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source", "pkg/terminal"}},
 
 	// The proxies of all nodes, asked through the API server.

@@ -16,7 +16,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/page"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
 )
@@ -86,7 +85,7 @@ func serviceOf(n int) *cluster.Service {
 // scene is a running proxy without a kernel.
 type scene struct {
 	observer *view.Observer
-	page     *page.Page
+	page     *view.Page
 	kernel   *kernel
 	services cluster.Map[cluster.ServiceName, *cluster.Service]
 	node     *cluster.Node
@@ -145,7 +144,7 @@ func newScene(services ...*cluster.Service) *scene {
 		},
 		Counter: backend.NewSharedCounter(s.kernel), Clock: clock.RealClock{},
 	})
-	s.page = page.New(page.Config{Observer: s.observer, Healthy: func() bool { return true }})
+	s.page = view.NewPage(s.observer, func() bool { return true })
 	random := rand.New(rand.NewPCG(3, 3))
 	s.sync(now.Add(-59*time.Minute), 480*time.Millisecond, nil)
 	for at := now.Add(-58 * time.Minute); at.Before(now.Add(-5 * time.Second)); at = at.Add(time.Duration(2000+random.IntN(38_000)) * time.Millisecond) {

@@ -21,7 +21,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	proxymetrics "github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/page"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
@@ -45,7 +44,7 @@ func newCourt(t *testing.T) *court {
 	c.shown = view.New(view.Config{Mode: "nftables", Families: families, Clock: testclock.NewFakePassiveClock(time.Unix(1_000_000, 0))})
 	c.measured = proxymetrics.New(proxymetrics.Config{Families: families, Snapshot: func() *cluster.Snapshot { return &cluster.Snapshot{} }, Observed: c.shown.Observed}, c.registry.MustRegister)
 	c.list = view.NewHandler(c.shown)
-	c.page = page.New(page.Config{Observer: c.shown, Healthy: func() bool { return true }})
+	c.page = view.NewPage(c.shown, func() bool { return true })
 	return c
 }
 

@@ -52,8 +52,8 @@ func Program(ctx context.Context, name string) (string, error) {
 	switch name {
 	case etcdServer.name:
 		s = etcdServer
-	case "agnhost":
-		s = kubernetesProgram(name, "test/images/agnhost")
+	case "agnhost", "regression-issue-74839":
+		s = kubernetesProgram(name, "test/images/"+name)
 	case "e2e.test":
 		s = kubernetesProgram(name, "test/e2e")
 	case "ginkgo":

@@ -59,7 +59,8 @@ func (w *world) fleet(ctx context.Context) error {
 			question{"kube-proxy fleet wait service/web", 0, "2 nodes serve it with 8 endpoints"},
 			question{"kubectl scale deployment/web --replicas=6 --kubeconfig $ADMIN && kubectl rollout status deployment/web --kubeconfig $ADMIN && " +
 				"kube-proxy fleet wait service/web", 0, "2 nodes serve it with 12 endpoints"},
-			question{"kubectl scale deployment/web --replicas=4 --kubeconfig $ADMIN", 0, "scaled"},
+			question{"kubectl scale deployment/web --replicas=4 --kubeconfig $ADMIN && " +
+				"until kube-proxy fleet wait service/web | grep 'with 8 endpoints'; do sleep 0.5; done", 0, "2 nodes serve it"},
 			question{"kube-proxy service list -A --node node2", 0, "sticky"},
 			question{"kube-proxy explain default/web --node node2", 0, "10.96.0.100:80/TCP"},
 			question{"kube-proxy trace default/web --node node2", 1, `cannot create resource "pods/exec"`})
@@ -73,7 +74,7 @@ func (w *world) fleet(ctx context.Context) error {
 	return w.under(ctx, nil, func() error {
 		return errors.Join(w.askAll(ctx, user,
 			question{"kube-proxy trace default/web --node node2 --new --count 3", 0, "10.96.0.100:80"},
-			question{"kube-proxy explain default/web --node node2 --try 10", 0, "web-"},
+			question{"kube-proxy explain default/web --node node2 --try 10", 0, "Tried 10: 10 connected"},
 			question{"kube-proxy check --node node2 --config /var/lib/kube-proxy/config.conf", 0, "proxy"},
 		), w.fleetWithout(ctx, user))
 	})

@@ -67,7 +67,7 @@ func (w *world) prepare(ctx context.Context, specs bool) error {
 	programs := map[string]string{"systemctl": "/bin/true"} // there is no systemd, but kubeadm asks
 	kubernetes := append([]string{"kubelet", "kubeadm", "kubectl", "kube-proxy"}, controlPlane...)
 	if specs {
-		kubernetes = append(kubernetes, "agnhost", "e2e.test", "ginkgo")
+		kubernetes = append(kubernetes, "agnhost", "regression-issue-74839", "e2e.test", "ginkgo")
 	}
 	for _, name := range kubernetes {
 		if programs[name], err = e2e.Program(ctx, name); err != nil {
@@ -88,7 +88,7 @@ func (w *world) prepare(ctx context.Context, specs bool) error {
 		}
 	}
 	if specs {
-		if err := w.writeAgnhost(ctx); err != nil {
+		if err := w.writeSpecImages(ctx); err != nil {
 			return err
 		}
 	}

@@ -31,9 +31,10 @@ kubectl apply -k specs/overlays/$1
 kubectl -n kube-system rollout restart daemonset/kube-proxy
 ` + rollout + ` --timeout=4m`
 
-	// tools prints the paths of the programs that the specs run in agnhost's image, and of their libraries.
+	// tools prints the paths of the programs that the specs run in agnhost's image, in /bin if they can be, and of their libraries.
 	tools = `programs=/bin/sh
-for name in cat curl date dd grep head hostname ip nc seq sleep sort ss tail tr uniq wc wget; do programs="$programs $(command -v $name)"; done
+PATH=/bin:$PATH
+for name in cat curl date dd grep head hostname ip nc nslookup seq sleep sort ss tail tr uniq wc wget; do programs="$programs $(command -v $name)"; done
 echo $programs $(ldd $programs | grep -o '/[^ :]*')`
 )
 
@@ -45,16 +46,17 @@ var impossible = map[string]string{
 // hasSpecs reports whether the step runs specs.
 func (s step) hasSpecs() bool { return strings.HasPrefix(s.name, "specs") }
 
-// writeAgnhost writes the image whose pods the specs start. Kubernetes' has Alpine's tools, this one has this machine's.
-func (w *world) writeAgnhost(ctx context.Context) error {
+// writeSpecImages writes the images whose pods the specs start. Kubernetes' have Alpine's tools, these have this machine's.
+func (w *world) writeSpecImages(ctx context.Context) error {
 	list, err := output(command(ctx, w.program("e2e.test"), "--list-images"))
 	if err != nil {
 		return err
 	}
-	var ref string
-	for line := range strings.FieldsSeq(list) {
-		if strings.Contains(line, "e2e-test-images/agnhost:") {
-			ref = max(ref, line)
+	refs := map[string]string{} // the newest, by the images' names
+	for ref := range strings.FieldsSeq(list) {
+		if strings.Contains(ref, "/e2e-test-images/") {
+			name, _, _ := strings.Cut(path.Base(ref), ":")
+			refs[name] = max(refs[name], ref)
 		}
 	}
 	paths, err := output(command(ctx, "sh", "-ec", tools))
@@ -78,7 +80,10 @@ func (w *world) writeAgnhost(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return writeImage(w.path("images", "agnhost.tar"), ref, base, w.program("agnhost"), []string{"/agnhost", "pause"})
+	const boom = "regression-issue-74839"
+	return errors.Join(writeImage(w.path("images", "agnhost.tar"), refs["agnhost"], base, w.program("agnhost"), []string{"/agnhost", "pause"}),
+		writeImage(w.path("images", "busybox.tar"), refs["busybox"], base, "/bin/sh", []string{"/bin/sh"}),
+		writeImage(w.path("images", boom+".tar"), refs[boom], empty.Image, w.program(boom), []string{"/" + boom}))
 }
 
 // inRegistry returns the files of an image as "agnhost fake-registry-server" wants them below a folder.

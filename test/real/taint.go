@@ -48,6 +48,10 @@ func (w *world) startupTaint(ctx context.Context) error {
 		if _, err := w.kubectl(ctx, "delete", "node", n.name); err != nil {
 			return err
 		}
+		// The garbage collector would take a minute. A new node has no pods that the kubelet starts again whatever the taints are.
+		if _, err := w.kubectl(ctx, "delete", "pods", "-A", "--field-selector=spec.nodeName="+n.name, "--force", "--grace-period=0"); err != nil {
+			return err
+		}
 		config, err := os.OpenFile(filepath.Join(n.dir, "var", "lib", "kubelet", "config.yaml"), os.O_APPEND|os.O_WRONLY, 0)
 		if err != nil {
 			return err

@@ -4,9 +4,6 @@ package app
 
 import (
 	"context"
-	"fmt"
-	"slices"
-	"strings"
 
 	"k8s.io/klog/v2"
 
@@ -18,14 +15,13 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/selfcall"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/canary"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 )
 
 // canary makes the observer that tries the rules, and lets plans have its routes; nil unless it is wanted.
-func (p *process) canary(ctx context.Context, recorder proxy.Recorder, measured *metrics.Metrics) *canary.Canary {
-	if p.opts.canary == canary.None {
+func (p *process) canary(ctx context.Context, recorder proxy.Recorder, measured *metrics.Metrics) *check.Canary {
+	if p.opts.canary == check.NoCanary {
 		return nil
 	}
 	var networks []string
@@ -37,9 +33,12 @@ func (p *process) canary(ctx context.Context, recorder proxy.Recorder, measured 
 		klog.FromContext(ctx).Error(err, "The rules of a family are not tried, because the canary cannot listen on loopback: see whether lo has an address of it")
 	}
 	p.Planning.Canary = listeners.Addresses()
-	return canary.New(canary.Config{
+	mode := string(p.cfg.EffectiveMode())
+	checker := &check.Checker{Stage: check.During, Host: &check.Linux{Modes: map[string]backend.Remover{mode: p.mode}},
+		Node: check.Node{Families: p.families.All, Mode: mode}}
+	return check.NewCanary(check.CanaryConfig{
 		Families: p.families.All, Node: p.Name, Caller: listeners, Unrouted: selfcall.Unrouted,
-		Causes: packets.Causes{Open: p.openTrace, Why: WhyNotForwarded}.Of, Check: p.failedChecks, Measure: cputime.Measure,
+		Causes: packets.Causes{Open: p.openTrace, Why: WhyNotForwarded}.Of, Check: checker.Failed, Measure: cputime.Measure,
 		Recorder: recorder, Broken: measured.DataplaneBroken,
 	})
 }
@@ -50,20 +49,6 @@ func (p *process) openTrace(ctx context.Context, f trace.Filter) (trace.Tracer, 
 		return nil, err
 	}
 	return trace.Open(ctx, f)
-}
-
-// failedChecks makes the checks of a group, and returns what is wrong and what to do.
-func (p *process) failedChecks(ctx context.Context, group string) (failed []string) {
-	mode := string(p.cfg.EffectiveMode())
-	checker := &check.Checker{Stage: check.During, Host: &check.Linux{Modes: map[string]backend.Remover{mode: p.mode}},
-		Node: check.Node{Families: p.families.All, Mode: mode}}
-	others := slices.DeleteFunc(check.Groups(), func(g string) bool { return g == group })
-	for _, result := range checker.Run(ctx, others...) {
-		if result.Status == check.Fail {
-			failed = append(failed, fmt.Sprintf("%s (%s)", result.Message, strings.TrimSuffix(result.Fix, ".")))
-		}
-	}
-	return failed
 }
 
 // WhyNotForwarded returns why the kernel does not send a packet on; "" if that is not known.

@@ -40,7 +40,7 @@ func TestClient(t *testing.T) {
 	if err != nil || len(list.Items) != 0 || list.ConnectionsError == "" {
 		t.Errorf("got %+v, %v", list, err)
 	}
-	if _, err := c.Service(t.Context(), "default", "a/b"); err == nil || !strings.Contains(err.Error(), "Service default/a/b is not served") {
+	if _, err := c.Service(t.Context(), cluster.ServiceName{Namespace: "default", Name: "a/b"}); err == nil || !strings.Contains(err.Error(), "Service default/a/b is not served") {
 		t.Errorf("got %v", err)
 	}
 	explanation, err := c.Explain(t.Context(), status.Question{From: "10.0.0.1", To: "10.0.0.2:80", Interface: "eth0"})

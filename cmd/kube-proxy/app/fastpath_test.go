@@ -69,10 +69,10 @@ func TestCheckFastPath(t *testing.T) {
 			if test.mode == config.ProxyModeIPTables {
 				p.mode = iptables.Mode{}
 			}
-			p.Planning = &plan.Options{FastPath: test.gate && cfg.HasFastPath()}
+			p.Planning = &plan.Options{FastPath: plan.FastPath{On: test.gate && cfg.HasFastPath()}}
 			p.checkFastPath(ctx)
-			if p.Planning.FastPath != test.on {
-				t.Errorf("the fast path is %t", p.Planning.FastPath)
+			if p.Planning.FastPath.On != test.on {
+				t.Errorf("the fast path is %t", p.Planning.FastPath.On)
 			}
 			if text := strings.Join(lines, "\n"); len(lines) > 1 || (test.logs == "") != (text == "") || !strings.Contains(text, test.logs) {
 				t.Errorf("logged %q, want %q", lines, test.logs)

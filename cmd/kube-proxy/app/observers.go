@@ -11,18 +11,18 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/check"
 	conntracktable "github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/tcpuser"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/announce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/canary"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/conntrack"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/health"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/localhost"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/report"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/takeover"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
@@ -47,7 +47,7 @@ func (p *process) watch(ctx context.Context, in *inputs, measured *metrics.Metri
 
 // checker makes the observer that answers /healthz and /livez.
 func (p *process) checker(watch *node.Watch, measured *metrics.Metrics, broken func() []string) *health.Checker {
-	if p.opts.canary != canary.Healthz {
+	if p.opts.canary != check.CanaryHealthz {
 		broken = nil
 	}
 	return health.NewChecker(health.Config{
@@ -84,7 +84,7 @@ func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checke
 	all := []proxy.Observer{
 		checker,
 		measured,
-		report.New(report.Config{Recorder: recorder, ExternalIPs: measured.ExternalIPs, Logger: logger}),
+		announce.NewReporter(announce.ReporterConfig{Recorder: recorder, ExternalIPs: measured.ExternalIPs, Logger: logger}),
 		watcher,
 		proxy.NewAfterSync(func(ctx context.Context) {
 			if err := p.tuner.ApplyMissing(ctx); err != nil {

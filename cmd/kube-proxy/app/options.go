@@ -18,9 +18,9 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/check"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/announce"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/canary"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 )
 
@@ -47,7 +47,7 @@ type runFlags struct {
 	// startupTaint is removed from the Node when its Services are served; the zero value removes none.
 	startupTaint announce.Taint
 	// canary selects whether the rules are tried, and who gets to know.
-	canary canary.Level
+	canary check.CanaryLevel
 	// connections selects the metrics of connections.
 	connections metrics.ConnectionLevel
 	// counters limits what the rules count.
@@ -69,7 +69,7 @@ type runOptions struct {
 
 // NewOptions returns options whose flags have the defaults of v1alpha1, as Kubernetes' flags have them.
 func NewOptions() *Options {
-	return &Options{flags: v1alpha1.NewFlags(), runFlags: runFlags{canary: canary.None, connections: metrics.NoConnections, counters: autoCounters}}
+	return &Options{flags: v1alpha1.NewFlags(), runFlags: runFlags{canary: check.NoCanary, connections: metrics.NoConnections, counters: autoCounters}}
 }
 
 // DefaultConfig returns the configuration that no flag and no file sets.

@@ -32,10 +32,13 @@ func PlanOptions(cfg *config.KubeProxyConfiguration, gates features.Gates) (*pla
 		ResetGoneEndpoints:      gates.ResetGoneEndpoints,
 		Balancing:               plan.Balancing{On: gates.LoadBalancerAlgorithms},
 		Fences:                  plan.Fences{On: gates.ServiceLimits, Namespaces: fences(cfg.ConnectionLimits)},
-		FastPath:                gates.FlowtableFastPath && cfg.HasFastPath(),
+		FastPath:                plan.FastPath{On: gates.FlowtableFastPath && cfg.HasFastPath(), All: cfg.NFTables.FastPath == config.FastPathAll},
 	}
 	if len(cfg.ConnectionLimits) > 0 && !gates.ServiceLimits {
 		return nil, errors.New("connectionLimits: the feature gate ServiceLimits is off; set featureGates: {ServiceLimits: true}, or remove the field")
+	}
+	if cfg.NFTables.FastPath == config.FastPathAll && !gates.FlowtableFastPath {
+		return nil, errors.New("nftables.fastPath: the feature gate FlowtableFastPath is off; set featureGates: {FlowtableFastPath: true}, or remove the field")
 	}
 	if cfg.PicksBySlots() {
 		options.Balancing.Slots = plan.TableSlots

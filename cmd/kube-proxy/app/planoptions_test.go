@@ -114,6 +114,19 @@ func TestConnectionLimits(t *testing.T) {
 	}
 }
 
+// TestFastPathOfAll passes the setting to the plan, and refuses it without the feature gate.
+func TestFastPathOfAll(t *testing.T) {
+	cfg := configOf(t, "--proxy-mode=nftables")
+	cfg.NFTables.FastPath = config.FastPathAll
+	options, err := PlanOptions(cfg, features.Gates{FlowtableFastPath: true})
+	if err != nil || options.FastPath != (plan.FastPath{On: true, All: true}) {
+		t.Errorf("%+v, %v", options, err)
+	}
+	if _, err := PlanOptions(cfg, features.Gates{}); err == nil || !strings.Contains(err.Error(), "featureGates: {FlowtableFastPath: true}") {
+		t.Errorf("without the gate: %v", err)
+	}
+}
+
 // TestLargestLimits checks that a configuration and an annotation allow the same numbers.
 func TestLargestLimits(t *testing.T) {
 	cfg := configOf(t)

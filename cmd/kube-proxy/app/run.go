@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/check"
 	conntracktable "github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cputime"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
@@ -25,10 +26,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/tcpuser"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/canary"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/page"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/quarantine"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
@@ -144,7 +143,7 @@ func (p *process) run(ctx context.Context) (err error) {
 	counter := backend.NewSharedCounter(rules.Counters().Connections)
 	var watch *node.Watch
 	var in *inputs
-	var tries *canary.Canary
+	var tries *check.Canary
 	broken := func() []string { return tries.Problems() }
 	invalid := func() []string { return in.invalid() }
 	shown := p.view(counter, func() []string { return watch.WaitingFor() }, invalid, broken, started)
@@ -167,7 +166,7 @@ func (p *process) run(ctx context.Context) (err error) {
 		Begin: func(ctx context.Context) { p.begin(ctx, in.recorder) },
 	})
 	defer func() { err = errors.Join(err, turn.Release()) }()
-	serving.page = page.New(page.Config{Observer: shown, Healthy: checker.Healthy})
+	serving.page = view.NewPage(shown, checker.Healthy)
 	observers := append(p.observers(ctx, in.recorder, checker, measured, limits), p.healthChecks(in.recorder, checker, shown, limits), watch, shown, in.started,
 		p.staleFlows(flows, measured),
 		proxy.NewAfterSync(func(context.Context) { debug.FreeOSMemory() })) // what only a start needs
@@ -207,7 +206,7 @@ func (p *process) checkFastPath(ctx context.Context) {
 		return
 	}
 	err := p.mode.FastPath(ctx, p.families.All...)
-	if p.Planning.FastPath = err == nil; err != nil {
+	if p.Planning.FastPath.On = err == nil; err != nil {
 		klog.FromContext(ctx).Info("No connection takes the fast path, because this node cannot have one; Services are served without it", "reason", err.Error())
 	}
 }
@@ -241,7 +240,7 @@ func (p *process) awaitFamilies(ctx context.Context) error {
 }
 
 // begin is called when no other proxy serves this node, before the first sync. Services are served even if the kernel
-// settings cannot be changed (docs/decisions/0009).
+// settings cannot be changed (package tuning).
 func (p *process) begin(ctx context.Context, recorder proxy.Recorder) {
 	logger, mode := klog.FromContext(ctx), p.cfg.EffectiveMode()
 	if err := p.tuner.Apply(ctx); err != nil {

@@ -97,10 +97,10 @@ func (s *servers) pages() *serve.Server {
 		Profiling: s.cfg.EnableProfiling, API: s.api, Page: s.page,
 	}
 	if s.opts.gates.ComponentStatusz {
-		pages.Statusz = &serve.Statusz{Start: time.Now()}
+		pages.Start = time.Now()
 	}
 	if s.opts.gates.ComponentFlagz {
-		pages.Flagz = &serve.Flagz{Flags: s.opts.flags}
+		pages.Flags = s.opts.flags
 	}
 	return &serve.Server{
 		Name: serve.Metrics, Address: s.cfg.MetricsBindAddress, HTTP: serve.HTTP(pages.Handler(), pageTimeout, serve.PagesIdle), Limit: s.limits.Metrics,

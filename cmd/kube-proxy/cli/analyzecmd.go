@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -41,17 +39,14 @@ type analyzeOptions struct {
 	groups, skip        []string
 	failOn              string
 	output              string
-	checkOutput         func() error
 }
 
 func newAnalyzeCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "analyze [--kubeconfig FILE | --manifests DIR]",
 		Short: "Find Services and EndpointSlices that do not work or may not be intended",
-		Long: `Find what does not work or may not be intended in the Services, EndpointSlices, Nodes and ServiceCIDRs of a cluster, or of
-manifests, by the rules of the proxy itself. docs/findings.md describes each code. "kube-proxy audit" checks the group upgrade.
-
-It only lists these objects; build/manifests/analyze-role.yaml grants that.
+		Long: `Find what does not work or may not be intended in the Services of a cluster, or of manifests, by the rules of the proxy itself.
+docs/findings.md describes each code; build/manifests/analyze-role.yaml grants what it lists.
 
 Exit codes: 0 without findings of the severity --fail-on or worse, 1 with any, 2 if not everything could be read.`,
 		Example: `  kube-proxy analyze
@@ -65,16 +60,9 @@ func newAuditCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "audit [--kubeconfig FILE | --manifests DIR] [--config FILE]",
 		Short: "Find Services and Nodes that use unsupported or deprecated features",
-		Long: `Find what a change to this proxy, another mode or another version breaks, as "kube-proxy analyze --group upgrade --fail-on info":
-
-  external IPs, which only a feature gate serves, and manifests to use instead (-o manifests);
-  spec.loadBalancerIP that no controller acknowledged, and addresses in the status of Services of another type;
-  what a change of the proxy mode changes (--to-mode, --from, or --config with mode ipvs): node ports on other addresses,
-    settings without an effect, kernels that are too old, and what differs for all Services, which is no finding;
-  nodes whose kubelet reports a kube-proxy version, which it cannot know;
-  deprecated or unsupported settings of a configuration file (--config).
-
-It only lists Services and Nodes; build/manifests/audit-role.yaml grants that.
+		Long: `Find what a change to this proxy, to another mode (--to-mode, --from) or version breaks: external IPs, with manifests to use
+instead (-o manifests), node ports, settings (--config), kernels, and deprecated fields. It is "kube-proxy analyze --group upgrade
+--fail-on info"; build/manifests/audit-role.yaml grants what it lists.
 
 Exit codes: 0 without findings, 1 with any, 2 if not everything could be read; the rest is checked.`,
 		Example: `  kube-proxy audit --config /var/lib/kube-proxy/config.conf --to-mode nftables -o json
@@ -94,17 +82,18 @@ func addAnalysis(command *cobra.Command, failOn findings.Severity, groups ...fin
 	flags.StringVar(&opts.context, "context", "", contextUsage)
 	flags.StringVar(&opts.manifests, "manifests", "", "Read a `directory` of manifests or one file, not a cluster; - is standard input.")
 	flags.StringVar(&opts.configFile, "config", "", "Configuration `file` of the proxy, or a ConfigMap with one.")
-	flags.StringVar(&opts.from, "from", "", "Proxy `mode` to change from, in place of that of --config or iptables: iptables, nftables, ipvs. For the group upgrade.")
-	flags.StringVar(&opts.toMode, "to-mode", "", "Proxy `mode` to change to: iptables, nftables. From ipvs the default is nftables. For the group upgrade.")
+	flags.StringVar(&opts.from, "from", "", "Proxy `mode` to change from, in place of that of --config: iptables, nftables, ipvs.")
+	flags.StringVar(&opts.toMode, "to-mode", "", "Proxy `mode` to change to: iptables, nftables. From ipvs the default is nftables.")
 	flags.StringSliceVarP(&opts.namespaces, "namespace", "n", nil, "Report only findings in these `namespaces`.")
 	flags.BoolVarP(&opts.allNamespaces, "all-namespaces", "A", false, "Report findings in all namespaces, the default.")
 	flags.StringSliceVar(&opts.groups, "group", names(groups), "Check these `groups`: "+strings.Join(names(findings.Groups()), ", ")+".")
 	flags.StringSliceVar(&opts.skip, "skip", nil, "Leave out these `codes` of docs/findings.md.")
 	flags.StringVar(&opts.failOn, "fail-on", string(failOn), "Exit with 1 from this `severity` on: "+strings.Join(failOns(), ", ")+".")
-	opts.checkOutput = outputFlag(command, &opts.output, outputTable, outputJSON, outputYAML, outputManifests)
-	for flag, values := range map[string][]string{"group": names(findings.Groups()), "skip": names(findings.Codes(groups...)), "fail-on": failOns(), "to-mode": servedModes(), "from": leftModes()} {
-		_ = command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	outputFlag(command, &opts.output, outputTable, outputJSON, outputYAML, outputManifests)
+	for flag, values := range map[string][]string{"group": names(findings.Groups()), "fail-on": failOns(), "to-mode": servedModes(), "from": leftModes()} {
+		accept(command, flag, values)
 	}
+	complete(command, "skip", names(findings.Codes(groups...)))
 	return command
 }
 
@@ -118,20 +107,13 @@ func servedModes() []string { return names(config.ServedModes()) }
 // leftModes are the modes that a cluster can change from.
 func leftModes() []string { return names(config.KnownModes()) }
 
-// check returns a usage error if flags contradict each other or have unknown values.
+// check returns a usage error if flags contradict each other or name unknown codes.
 func (o *analyzeOptions) check() error {
-	if err := o.checkOutput(); err != nil {
-		return err
-	}
 	switch {
 	case o.manifests != "" && (o.kubeconfig != "" || o.context != ""):
 		return app.UsageError{Err: errors.New("--manifests and --kubeconfig or --context exclude each other")}
 	case o.allNamespaces && len(o.namespaces) > 0:
 		return app.UsageError{Err: errors.New("-A and -n exclude each other")}
-	}
-	if err := errors.Join(checkOneOf("fail-on", failOns(), o.failOn), checkOneOf("group", names(findings.Groups()), o.groups...),
-		checkOneOf("to-mode", servedModes(), strings.Fields(o.toMode)...), checkOneOf("from", leftModes(), strings.Fields(o.from)...)); err != nil { // no value if it is empty
-		return err
 	}
 	for _, name := range o.skip {
 		if !slices.Contains(names(findings.Codes()), name) {
@@ -158,14 +140,12 @@ func (o *analyzeOptions) run(cmd *cobra.Command) error {
 	slices.SortStableFunc(report.Findings, func(a, b findings.Finding) int {
 		return slices.Index(findings.Severities(), a.Severity) - slices.Index(findings.Severities(), b.Severity)
 	})
-	switch o.output {
-	case outputTable:
-		err = printAnalysis(cmd.OutOrStdout(), report)
-	case outputManifests:
-		err = printInstead(cmd.OutOrStdout(), report)
-	default:
-		err = printObject(cmd.OutOrStdout(), o.output, report)
-	}
+	err = show(cmd, o.output, report, func() string {
+		if o.output == outputManifests {
+			return insteadText(report)
+		}
+		return analysisText(report)
+	})
 	switch {
 	case err != nil:
 		return app.ExitCode{Code: exitUnreadable, Err: err}
@@ -308,46 +288,41 @@ func lostSettings(path string, cfg *config.KubeProxyConfiguration) (all []findin
 	return all
 }
 
-// printInstead prints only the manifests, to be reviewed, changed and applied.
-func printInstead(out io.Writer, report *findings.Report) error {
+// insteadText has only the manifests, to be reviewed, changed and applied.
+func insteadText(report *findings.Report) (text string) {
 	for _, finding := range report.Findings {
 		if finding.Manifest != "" {
-			if _, err := fmt.Fprintf(out, "---\n%s", finding.Manifest); err != nil {
-				return err
-			}
+			text += "---\n" + finding.Manifest
 		}
 	}
-	return nil
+	return text
 }
 
-// printAnalysis prints a table, the worst findings first, and what to do about each code.
-func printAnalysis(out io.Writer, report *findings.Report) error {
+// analysisText has a table, the worst findings first, and what to do about each code.
+func analysisText(report *findings.Report) string {
+	var b strings.Builder
 	if len(report.ModeDifferences) > 0 {
-		fmt.Fprintln(out, "The modes differ for all Services:")
+		fmt.Fprintln(&b, "The modes differ for all Services:")
 		for _, difference := range report.ModeDifferences {
-			fmt.Fprintf(out, "* %s\n", strings.ReplaceAll(terminal.Wrap(difference, 98), "\n", "\n  "))
+			fmt.Fprintf(&b, "* %s\n", strings.ReplaceAll(terminal.Wrap(difference, 98), "\n", "\n  "))
 		}
-		fmt.Fprintln(out)
+		fmt.Fprintln(&b)
 	}
 	if len(report.Findings) == 0 {
-		_, err := fmt.Fprintf(out, "Nothing found in %s.\n", report.Looked())
-		return err
+		return b.String() + "Nothing found in " + report.Looked() + ".\n"
 	}
-	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "SEVERITY\tCODE\tOBJECT\tFINDING")
+	table := &terminal.Table{}
+	table.Add("SEVERITY", "CODE", "OBJECT", "FINDING")
 	for _, f := range report.Findings {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", f.Severity, f.Code, terminal.Printable(f.Object()), terminal.Printable(f.Message))
+		table.Add(string(f.Severity), string(f.Code), f.Object(), f.Message)
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
+	b.WriteString(table.String())
 	printed := map[findings.Code]bool{}
 	for _, f := range report.Findings {
 		if !printed[f.Code] {
 			printed[f.Code] = true
-			fmt.Fprintf(out, "\n%s\n%s\n", f.Code, terminal.Wrap(f.Hint, 100))
+			fmt.Fprintf(&b, "\n%s\n%s\n", f.Code, terminal.Wrap(f.Hint, 100))
 		}
 	}
-	_, err := fmt.Fprintf(out, "\n%s in %s.\n", terminal.Count(len(report.Findings), "finding"), report.Looked())
-	return err
+	return fmt.Sprintf("%s\n%s in %s.\n", &b, terminal.Count(len(report.Findings), "finding"), report.Looked())
 }

@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -26,9 +24,8 @@ type checkOptions struct {
 	wait                               time.Duration
 	configFile, kubeconfig, mode, host string
 	onNode
-	skip        []string
-	output      string
-	checkOutput func() error
+	skip   []string
+	output string
 }
 
 func newCheckCommand() *cobra.Command {
@@ -37,10 +34,10 @@ func newCheckCommand() *cobra.Command {
 		Use:   "check [--pre] [--config FILE]",
 		Short: "Check whether the proxy works on this node, or could work (--pre)",
 		Long: `Check whether the proxy works on this node; with --pre, whether the node has everything that it needs. Each line is ok, warn or
-fail, with what to do. If the configuration file cannot be used, that fails, and the defaults are checked.
+fail, with what to do.
 
-Run it as root in the node's network namespace. It changes nothing: --pre tries the rules in a network namespace of its own,
-for which the kernel may load modules, and binds ports for a moment. With --node, Ctrl-C does not end the checks in the pod.
+Run it as root in the node's network namespace. It changes nothing, but for --pre the kernel may load modules, and ports are
+bound for a moment.
 
 Exit codes: 0 if nothing failed, 1 if something did, 2 if the command line cannot be used.`,
 		Example: `  kube-proxy check --pre --config /var/lib/kube-proxy/config.conf
@@ -62,31 +59,13 @@ Exit codes: 0 if nothing failed, 1 if something did, 2 if the command line canno
 	flags.StringVar(&opts.kubeconfig, "kubeconfig", "", "Kubeconfig `file`, instead of the configuration's.")
 	flags.StringVar(&opts.mode, "proxy-mode", "", "Proxy `mode`, instead of the configuration's or the running proxy's: iptables, nftables.")
 	flags.StringVar(&opts.host, app.HostnameFlag, "", "Node `name`, instead of the configuration's.")
-	flags.StringVar(&opts.node, "node", "", "Run the checks in the proxy's pod of this Node `name`, by pods/exec.")
-	flags.StringVar(&opts.namespace, "proxy-namespace", proxyNamespace, proxiesUsage)
-	flags.StringVar(&opts.context, "context", "", contextUsage)
+	opts.onNode.addFlags(command, "Run the checks in the proxy's pod of this Node `name`, by pods/exec. Ctrl-C does not end them there.")
 	flags.StringSliceVar(&opts.skip, "skip", nil, "Leave out these `groups` of checks: "+strings.Join(check.Groups(), ", ")+".")
-	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
-	_ = command.RegisterFlagCompletionFunc("proxy-mode", cobra.FixedCompletions(servedModes(), cobra.ShellCompDirectiveNoFileComp))
-	_ = command.RegisterFlagCompletionFunc("skip", cobra.FixedCompletions(check.Groups(), cobra.ShellCompDirectiveNoFileComp))
+	outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
+	accept(command, "proxy-mode", servedModes())
+	accept(command, "skip", check.Groups())
 	command.AddCommand(newRehearseCommand())
 	return command
-}
-
-// validate returns a usage error for values that cannot be used.
-func (o *checkOptions) validate() error {
-	if err := o.checkOutput(); err != nil {
-		return err
-	}
-	if o.mode != "" {
-		if err := checkOneOf("proxy-mode", servedModes(), o.mode); err != nil {
-			return err
-		}
-	}
-	if o.wait < 0 {
-		return app.UsageError{Err: fmt.Errorf("--wait %s is negative", o.wait)}
-	}
-	return checkOneOf("skip", check.Groups(), o.skip...)
 }
 
 // checker returns a Checker of the proxy that the flags describe. A configuration file that cannot be used is one of its findings.
@@ -142,8 +121,8 @@ func runningMode(ctx context.Context, server string) string {
 }
 
 func runCheck(cmd *cobra.Command, opts *checkOptions) error {
-	if err := opts.validate(); err != nil {
-		return err
+	if opts.wait < 0 {
+		return app.UsageError{Err: fmt.Errorf("--wait %s is negative", opts.wait)}
 	}
 	checker, err := opts.checker(cmd)
 	if err != nil {
@@ -165,27 +144,23 @@ func runCheck(cmd *cobra.Command, opts *checkOptions) error {
 		Mode   string         `json:"mode"`
 		Status check.Status   `json:"status"`
 		Checks []check.Result `json:"checks"`
-	}{v1alpha1.Meta("NodeCheck"), name, checker.Node.Mode, worst, results}, func(out io.Writer) error { return printChecks(out, results) })
+	}{v1alpha1.Meta("NodeCheck"), name, checker.Node.Mode, worst, results}, func() string { return checksText(results) })
 	if err == nil && (worst == check.Fail || worst == check.Warn && opts.strict) {
 		return app.ExitCode{Code: app.ExitFailure}
 	}
 	return err
 }
 
-// printChecks prints a line for each result, and what to do below it.
-func printChecks(out io.Writer, results []check.Result) error {
+// checksText has a line for each result, and what to do below it.
+func checksText(results []check.Result) string {
 	counts := map[check.Status]int{}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	table := &terminal.Table{Gap: 2}
 	for _, r := range results {
 		counts[r.Status]++
-		fmt.Fprintf(table, "%s\t%s/%s\t%s\n", r.Status, r.Group, r.Check, terminal.Printable(r.Message))
+		table.Add(string(r.Status), r.Group+"/"+r.Check, r.Message)
 		if r.Fix != "" {
-			fmt.Fprintf(table, "\t\t  %s\n", r.Fix)
+			table.Add("", "", "  "+r.Fix)
 		}
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	_, err := fmt.Fprintf(out, "%d ok, %d warn, %d fail\n", counts[check.OK], counts[check.Warn], counts[check.Fail])
-	return err
+	return fmt.Sprintf("%s%d ok, %d warn, %d fail\n", table, counts[check.OK], counts[check.Warn], counts[check.Fail])
 }

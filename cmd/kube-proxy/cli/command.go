@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/term"
 	"k8s.io/component-base/version/verflag"
@@ -28,9 +30,11 @@ The configuration is a file (--config), or else the flags. "kube-proxy config" c
 		SilenceUsage:  true,
 
 		SuggestionsMinimumDistance: 2,
-		// Every command has the flag --version.
-		PersistentPreRun: func(*cobra.Command, []string) { verflag.PrintAndExitIfRequested() },
-		RunE:             func(cmd *cobra.Command, _ []string) error { return app.RunProxy(cmd, opts) },
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			verflag.PrintAndExitIfRequested() // every command has the flag --version
+			return checkValues(cmd)
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return app.RunProxy(cmd, opts) },
 	}
 	command.SetGlobalNormalizationFunc(cliflag.WordSepNormalizeFunc)
 	command.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return app.UsageError{Err: err} })
@@ -44,7 +48,7 @@ The configuration is a file (--config), or else the flags. "kube-proxy config" c
 		"detect-local-mode": {"ClusterCIDR", "NodeCIDR", "BridgeInterface", "InterfaceNamePrefix"},
 		"logging-format":    {"text", "json"},
 	} {
-		_ = command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+		complete(command, flag, values)
 	}
 	setHelp(command, groups)
 	command.AddCommand(newServiceCommand(), newFleetCommand(), newExplainCommand(), newTraceCommand(), newRenderCommand(), newDriftCommand(), newDrainCommand(), newAnalyzeCommand(), newCheckCommand(),
@@ -64,14 +68,35 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return app.UsageError{Err: fmt.Errorf("unknown command or argument %q for %q%s", args[0], cmd.CommandPath(), hint)}
 }
 
-// checkOneOf returns a usage error if a flag has a value that is not one of those it accepts.
-func checkOneOf(flag string, accepted []string, values ...string) error {
-	for _, value := range values {
-		if !slices.Contains(accepted, value) {
-			return app.UsageError{Err: fmt.Errorf("--%s %q is not one of %s", flag, value, strings.Join(accepted, ", "))}
+// accepted is the annotation of a flag with the values that it accepts.
+const accepted = "accepted"
+
+// accept makes a flag accept only its default and these values, also as items of a list, and completes them.
+func accept(command *cobra.Command, flag string, values []string) {
+	_ = command.Flags().SetAnnotation(flag, accepted, values)
+	complete(command, flag, values)
+}
+
+// complete lets shells complete the values of a flag.
+func complete(command *cobra.Command, flag string, values []string) {
+	_ = command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// checkValues returns a usage error if flags have values that they do not accept.
+func checkValues(cmd *cobra.Command) error {
+	var all []error
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		values, known := []string{f.Value.String()}, f.Annotations[accepted]
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
 		}
-	}
-	return nil
+		for _, value := range values {
+			if known != nil && value != f.DefValue && !slices.Contains(known, value) {
+				all = append(all, app.UsageError{Err: fmt.Errorf("--%s %q is not one of %s", f.Name, value, strings.Join(known, ", "))})
+			}
+		}
+	})
+	return errors.Join(all...)
 }
 
 // setHelp prints the root command's flags in groups, and leaves the subcommands' help as it is.

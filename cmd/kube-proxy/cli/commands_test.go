@@ -24,12 +24,11 @@ const commandsHead = `# Commands
 
 Generated from the help of the program by "make docs"; do not edit.
 
-Without a command, kube-proxy is the proxy. No other command changes Services, rules or settings of the node. Most ask the proxy that runs on
-the node ([API](api.md)); analyze, audit, config and fleet work on any machine, also on macOS and Windows. --help
-also has examples.
+Without a command, kube-proxy is the proxy. The commands change no Services, rules or settings of the node. Most ask the proxy that runs there
+([API](api.md)); analyze, audit, config and fleet work on any machine, also on macOS and Windows. --help also has examples.
 
-Shells complete commands, flags, Services and namespaces after ` + "`source <(kube-proxy completion bash)`" + ` (or zsh, fish, powershell). As
-a plugin (` + "`ln -s $(which kube-proxy) ~/bin/kubectl-kube_proxy`" + `), ` + "`kubectl kube-proxy analyze`" + ` is ` + "`kube-proxy analyze`" + `.
+Shells complete commands, flags and Services after ` + "`source <(kube-proxy completion bash)`" + ` (or zsh, fish, powershell). After
+` + "`ln -s $(which kube-proxy) ~/bin/kubectl-kube_proxy`" + ` it is a plugin of kubectl: ` + "`kubectl kube-proxy analyze`" + `.
 
 `
 
@@ -39,24 +38,21 @@ func TestDocsCommands(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(commandsHead)
 	commands := slices.DeleteFunc(visible(newCommand()), func(c *cobra.Command) bool { return c.Long == "" && c.HasSubCommands() }) // groups
-	var links, texts []string
+	var texts []string
 	var shared sharedLines
 	said := map[string]string{} // paragraphs, with the first command that has them
 	for _, command := range commands {
 		name := command.CommandPath()
-		if command.HasParent() {
-			links = append(links, fmt.Sprintf("[%s](#%s)", strings.TrimPrefix(name, "kube-proxy "), strings.ReplaceAll(name, " ", "-")))
-		}
 		var out, stderr bytes.Buffer
 		args := strings.Fields(name + " --help")[1:]
 		if code := Run(args, &out, &stderr); code != 0 || stderr.Len() > 0 {
 			t.Errorf("%q: exit code %d: %s", args, code, stderr.String())
 		}
-		above := strings.NewReplacer(readerHelp+"\n", "", "Usage:\n  "+name+" [flags]\n\n", "")
+		above := strings.NewReplacer(readerHelp+"\n", "", "Usage:\n  "+name+" [flags]\n\n", "", "Usage:\n", "", "\nFlags:\n", "\n")
 		texts = append(texts, withoutRepeated(said, name, above.Replace(own(out.String()))))
 		shared.add(name, texts[len(texts)-1])
 	}
-	fmt.Fprintf(&b, "%s.\n\n## Flags of several commands\n\n%s\n\n```text\n%s```\n", strings.Join(links, ",\n"),
+	fmt.Fprintf(&b, "## Flags of several commands\n\n%s\n\n```text\n%s```\n",
 		strings.Replace(strings.TrimSpace(readerHelp), "It asks", "A command that has --node asks", 1), shared.text())
 	for i, command := range commands {
 		text := shared.without(command.CommandPath(), texts[i])

@@ -42,7 +42,7 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 // versionFlag adds a flag that takes one of the served versions.
 func versionFlag(command *cobra.Command, target *string, name, usage string) {
 	command.Flags().StringVar(target, name, config.Version, usage+": "+strings.Join(configfile.Versions(), " or ")+".")
-	_ = command.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(configfile.Versions(), cobra.ShellCompDirectiveNoFileComp))
+	complete(command, name, configfile.Versions())
 }
 
 // checkVersion refuses a version that is not served.
@@ -62,8 +62,7 @@ func newConvertCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "convert FILE",
 		Short: "Write a configuration file in another version",
-		Long: `Write a configuration file in another version, with every default spelled out. What that version cannot express is reported on
-standard error.
+		Long: `Write a configuration file in another version, with every default. What that version cannot express is on standard error.
 ` + fileHelp,
 		Example: `  kube-proxy config convert config.conf > kube-proxy.yaml
   kube-proxy config convert kube-proxy.yaml --to v1alpha1 -o config.conf
@@ -138,7 +137,6 @@ func loadValidConfig(cmd *cobra.Command, name string) (*app.Loaded, error) {
 
 func newDefaultsCommand() *cobra.Command {
 	var version, output string
-	var check func() error
 	command := &cobra.Command{
 		Use:   "defaults",
 		Short: "Print the default configuration",
@@ -146,14 +144,14 @@ func newDefaultsCommand() *cobra.Command {
 v1alpha1 apply without --config.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(check(), checkVersion(version)); err != nil {
+			if err := checkVersion(version); err != nil {
 				return err
 			}
 			return printDefaults(cmd.OutOrStdout(), version, output)
 		},
 	}
 	versionFlag(command, &version, "version", "Print this `version`")
-	check = outputFlag(command, &output, outputYAML, outputJSON)
+	outputFlag(command, &output, outputYAML, outputJSON)
 	return command
 }
 

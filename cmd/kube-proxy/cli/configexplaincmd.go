@@ -48,6 +48,7 @@ func newConfigExplainCommand() *cobra.Command {
 		},
 	}
 	command.Flags().BoolVar(&markdown, "markdown", false, "Print docs/config.md.")
+	_ = command.Flags().MarkHidden("markdown") // it is for "make docs"
 	return command
 }
 

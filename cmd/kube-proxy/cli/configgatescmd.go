@@ -15,15 +15,11 @@ import (
 func newGatesCommand() *cobra.Command {
 	var markdown bool
 	var output string
-	var check func() error
 	command := &cobra.Command{
 		Use:   "feature-gates",
 		Short: "List the feature gates with stage, default, effect and planned end",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := check(); err != nil {
-				return err
-			}
 			out := cmd.OutOrStdout()
 			if markdown {
 				fmt.Fprint(out, gatesMarkdown())
@@ -39,7 +35,8 @@ func newGatesCommand() *cobra.Command {
 		},
 	}
 	command.Flags().BoolVar(&markdown, "markdown", false, "Print docs/feature-gates.md.")
-	check = outputFlag(command, &output, outputText, outputJSON, outputYAML)
+	_ = command.Flags().MarkHidden("markdown") // it is for "make docs"
+	outputFlag(command, &output, outputText, outputJSON, outputYAML)
 	return command
 }
 
@@ -71,10 +68,8 @@ func gatesMarkdown() string {
 
 Generated from pkg/features; do not edit.
 
-Set gates with featureGates in the configuration file, or with --feature-gates if there is no file. They are read once, at
-start. A gate that only Kubernetes has causes a warning, an unknown gate an error. The page /flagz of the metrics server shows the gates in
-force. "kube-proxy config feature-gates" also lists the planned end of each: alpha gates may change in any version, beta gates are locked
-once GA, as in Kubernetes.
+Set gates with featureGates in the configuration file, or with --feature-gates if there is no file. A gate that only Kubernetes has causes a
+warning, an unknown gate an error. /flagz of the metrics server shows the gates in force, "kube-proxy config feature-gates" their planned end.
 
 | gate | stage | default | effect |
 |---|---|---|---|

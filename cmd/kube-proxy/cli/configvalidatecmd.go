@@ -15,26 +15,21 @@ import (
 func newValidateCommand() *cobra.Command {
 	var strict bool
 	var output string
-	var check func() error
 	command := &cobra.Command{
 		Use:   "validate FILE...",
 		Short: "Check configuration files",
-		Long: `Check configuration files of any version, and report every error with file, line and field. A configuration that this program
-cannot be started with, such as one with mode ipvs, is invalid.
+		Long: `Check configuration files of any version, and report every error with file, line and field. Mode ipvs is an error.
 ` + fileHelp + `
 
 Exit codes: 0 if all files are valid, 1 if one is not.`,
 		Example: `  kube-proxy config validate --strict /var/lib/kube-proxy/config.conf`,
 		Args:    usageArgs(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, names []string) error {
-			if err := check(); err != nil {
-				return err
-			}
 			return validateFiles(cmd, names, strict, output)
 		},
 	}
 	command.Flags().BoolVar(&strict, "strict", false, "Let warnings fail.")
-	check = outputFlag(command, &output, outputText, outputJSON, outputYAML)
+	outputFlag(command, &output, outputText, outputJSON, outputYAML)
 	return command
 }
 

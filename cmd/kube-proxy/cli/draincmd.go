@@ -1,11 +1,9 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,14 +23,12 @@ type drainOptions struct {
 	service, endpoint string
 	limit             time.Duration
 	output            string
-	checkOutput       func() error
 }
 
 // drainHelp is a part of the help of both commands.
 const drainHelp = `
-The proxy that runs on this node counts them in conntrack: those whose endpoint this node chose, also to endpoints that are gone. TCP
-connections count until both ends have closed them; UDP flows and SCTP associations until conntrack forgets them, UDP by default 2
-minutes after the last packet.
+It counts those whose endpoint this node chose, also to endpoints that are gone: TCP until both ends have closed, UDP flows and SCTP
+associations until conntrack forgets them, UDP by default 2 minutes after the last packet.
 
 Exit codes: 0 if none is open, 3 if any still is, 1 or 2 if there is no answer.`
 
@@ -41,8 +37,8 @@ func newDrainCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "drain",
 		Short: "Wait until no connection to a Service is open through this node",
-		Long: `Show how many connections to Services are open through this node, and wait until none is, or for --timeout. It ends no connection
-and sends none elsewhere: use it after kubectl drain, or after the load balancer has removed the node.
+		Long: `Count the connections to Services that are open through this node, and wait until none is, or for --timeout. It ends none, and
+sends none elsewhere: use it after kubectl drain, or after the load balancer has removed the node.
 ` + drainHelp,
 		Example: `  kube-proxy drain --timeout 10m
   kube-proxy drain --timeout 0 -o json
@@ -59,8 +55,8 @@ func newServiceDrainCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "drain [NAMESPACE/]NAME",
 		Short: "Wait until no connection to a Service, or to one of its endpoints, is open",
-		Long: `Show how many connections to a Service are open through this node, with --endpoint only those to one of its endpoints, and wait until
-none is, or for --timeout. It ends no connection and sends none elsewhere. Other nodes have connections of their own: ask each.
+		Long: `Count the connections to a Service, or to one of its endpoints, that are open through this node, and wait until none is, or for
+--timeout. It ends none, and sends none elsewhere. Other nodes have connections of their own: ask each.
 ` + drainHelp,
 		Example: `  kube-proxy service drain default/web --endpoint 10.244.1.5
   kube-proxy service drain web -n default --timeout 0`,
@@ -83,7 +79,7 @@ func (o *drainOptions) addFlags(command *cobra.Command) {
 	flags.StringVar(&o.server, "server", inspect.DefaultServer, serverUsage)
 	flags.DurationVar(&o.timeout, "request-timeout", inspect.TurnTimeout, "Maximum `time` to wait for the running proxy.")
 	flags.DurationVar(&o.limit, "timeout", 5*time.Minute, "Wait for at most this `time`; 0 counts once.")
-	o.checkOutput = outputFlag(command, &o.output, outputText, outputJSON, outputYAML)
+	outputFlag(command, &o.output, outputText, outputJSON, outputYAML)
 }
 
 // run counts and waits. The progress is on standard error.
@@ -95,7 +91,7 @@ func (o *drainOptions) run(cmd *cobra.Command) error {
 		return app.UsageError{Err: err}
 	}
 	client, err := inspect.NewClient(o.server, o.timeout)
-	if err = cmp.Or(err, o.checkOutput()); err != nil {
+	if err != nil {
 		return app.UsageError{Err: err}
 	}
 	open, err := inspect.Drain{
@@ -107,7 +103,7 @@ func (o *drainOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	err = show(cmd, o.output, open, func(out io.Writer) error { return printer(cmd).PrintOpen(out, open) })
+	err = show(cmd, o.output, open, func() string { return printer(cmd).OpenConnections(open) })
 	if err = errors.Join(err, failing(cmd, client, "")); err == nil && open.Connections > 0 {
 		return app.ExitCode{Code: exitOpen}
 	}

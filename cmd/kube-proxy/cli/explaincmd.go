@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -28,10 +27,9 @@ const maxTries = 1000
 // explainOptions are the flags of "kube-proxy explain".
 type explainOptions struct {
 	readerOptions
-	connection  status.Question
-	try         int
-	output      string
-	checkOutput func() error
+	connection status.Question
+	try        int
+	output     string
 }
 
 func newExplainCommand() *cobra.Command {
@@ -39,13 +37,11 @@ func newExplainCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "explain IP:PORT[/PROTOCOL]|[NAMESPACE/]NAME[:PORT] [--from POD|IP|node|external]",
 		Short: "Explain where a connection goes, step by step",
-		Long: `Explain what happens to a new connection by the proxy's plan: which Service has the destination address, the traffic policy, the possible
-endpoints, whether the source address is replaced, and why. --try also sends connections from this node, and compares.
+		Long: `Explain what happens to a new connection by the proxy's plan, and why. --try also sends connections from this node, and compares.
 
---from is an IP address, a pod as NAMESPACE/POD (found through the API server with your rights, or in EndpointSlices), node, or
-external: a client outside the cluster. The destination is an address with a port, a URL, or a Service, also by its DNS name: then the
-address is its cluster IP, or for external clients a load balancer IP, an external IP or a node port. A port is a number or a name, and
-may be missing if there is one only. PROTOCOL is tcp, udp or sctp.
+--from is an IP address, a pod as NAMESPACE/POD, node, or external: a client outside the cluster. The destination is an address with
+a port, a URL, or a Service, also by its DNS name: then the address is its cluster IP, or for external clients a load balancer IP, an
+external IP or a node port. A port is a number or a name, and may be missing if there is one only. PROTOCOL is tcp, udp or sctp.
 ` + readerHelp + `
 
 Exit codes: 0 if the connection is sent to an endpoint, 3 if it is rejected or dropped, 4 if the proxy leaves it alone, 5 if --try had
@@ -75,7 +71,7 @@ another result than explained or an endpoint did not answer, 1 or 2 if there is 
 	command.Flags().StringVar(&opts.connection.To, "to", "", "The `destination`, in place of the argument.")
 	command.Flags().StringVar(&opts.connection.Interface, "interface", "", "Interface `name` that the connection arrives on, if the proxy detects local traffic by it.")
 	command.Flags().IntVar(&opts.try, "try", 0, "Send this `number` of connections from this node, at most 1000.")
-	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
+	outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
 	_ = command.RegisterFlagCompletionFunc("to", opts.completeServices)
 	return command
 }
@@ -90,7 +86,7 @@ func (o *explainOptions) check() error {
 	case o.try > 0 && (o.connection.From != "node" || !o.running()):
 		return app.UsageError{Err: fmt.Errorf("--try sends connections from this node: it needs --from node and a running proxy")}
 	}
-	return o.checkOutput()
+	return nil
 }
 
 // run explains the connection, and with --try sends some.
@@ -111,7 +107,7 @@ func (o *explainOptions) run(cmd *cobra.Command) error {
 			return err
 		}
 	}
-	if err := show(cmd, o.output, explanation, func(out io.Writer) error { return printer(cmd).PrintExplanation(out, explanation) }); err != nil {
+	if err := show(cmd, o.output, explanation, func() string { return printer(cmd).Explanation(explanation) }); err != nil {
 		return err
 	}
 	family := cluster.IPv4

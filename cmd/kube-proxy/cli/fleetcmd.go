@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +13,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
 	"github.com/seed-11a05479/kube-proxy/pkg/fleet"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
@@ -36,8 +36,7 @@ const (
 type fleetOptions struct {
 	kubeconfig, context string
 	fleet.Options
-	output      string
-	checkOutput func() error
+	output string
 	// compare is the path of an earlier report.
 	compare string
 	// namespace and timeout are those of wait.
@@ -50,12 +49,8 @@ func newFleetCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "fleet",
 		Short: "Show what the proxies of all nodes serve, and where they disagree",
-		Long: `Ask the proxy of every node, through the API server, for its version, mode, health, last sync, what it waits for, how often other
-programs changed its rules, and its problems; and name the Services that nodes know differently. Nodes without this proxy, and
-those that cannot be asked, have a line each that says why. docs/fleet.md has more.
-
-Compared is what nodes know and have programmed: addresses, ports, policies and endpoints of each Service. Which endpoints a
-node uses differs by design. It needs the rights of build/manifests/fleet-role.yaml: list pods, and create pods/portforward.
+		Long: `Ask the proxy of every node for its version, mode, health, last sync and problems, and name the Services that nodes know
+differently. docs/fleet.md has more. It needs the rights of build/manifests/fleet-role.yaml: list pods, and create pods/portforward.
 
 Exit codes: 0 if all nodes serve, without problems, and agree, or with --compare if no node is worse than in the earlier report;
 1 if not; 2 if the nodes are not known, or the command line is invalid.`,
@@ -77,8 +72,8 @@ func newFleetWaitCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "wait [NAMESPACE/]NAME",
 		Short: "Wait until every node serves the present endpoints of a Service",
-		Long: `Return when the proxy of every node has programmed a Service as the API server has it now: its addresses, ports and policies, and
-all endpoints of its EndpointSlices with their conditions. A change meanwhile is waited for, too. NAME may also be service/NAME.
+		Long: `Return when the proxy of every node has programmed a Service and its endpoints as the API server has them now, also if they change
+meanwhile. NAME may also be service/NAME.
 
 It needs the rights of "kube-proxy fleet", and get services and list endpointslices in the Service's namespace.
 
@@ -105,14 +100,11 @@ func (o *fleetOptions) addFlags(command *cobra.Command) {
 	flags.StringVar(&o.Metrics, "port", metricsPort, "Port `number` of metricsBindAddress.")
 	flags.StringVar(&o.Health, "healthz-port", healthzPort, "Port `number` of healthzBindAddress.")
 	flags.DurationVar(&o.Timeout, "request-timeout", 3*time.Second, "Maximum `time` to wait for one node.")
-	o.checkOutput = outputFlag(command, &o.output, outputTable, outputJSON, outputYAML)
+	outputFlag(command, &o.output, outputTable, outputJSON, outputYAML)
 }
 
 // open checks the flags and returns the fleet that they describe. done removes the progress from the terminal.
 func (o *fleetOptions) open(cmd *cobra.Command) (of *fleet.Fleet, done func(), err error) {
-	if err := o.checkOutput(); err != nil {
-		return nil, nil, err
-	}
 	if o.Timeout <= 0 || o.timeout < 0 {
 		return nil, nil, app.UsageError{Err: errors.New("--request-timeout must be positive, and --timeout not negative")}
 	}
@@ -151,12 +143,7 @@ func (o *fleetOptions) run(cmd *cobra.Command) error {
 	if before != nil {
 		report.CompareWith(before)
 	}
-	if o.output == outputTable {
-		err = report.Print(cmd.OutOrStdout())
-	} else {
-		err = printObject(cmd.OutOrStdout(), o.output, report)
-	}
-	if err == nil && !report.Fine() {
+	if err = show(cmd, o.output, report, report.Text); err == nil && !report.Fine() {
 		return app.ExitCode{Code: exitFindings}
 	}
 	return err
@@ -180,15 +167,15 @@ func (o *fleetOptions) before() (*fleet.Report, error) {
 
 // wait waits for a Service, which may be named as kubectl does.
 func (o *fleetOptions) wait(cmd *cobra.Command, service string) error {
-	namespace, name, _ := strings.Cut(inspect.Qualified(o.namespace, service), "/")
-	if namespace == "" || name == "" || strings.Contains(name, "/") {
+	name, ok := cluster.ParseServiceName(inspect.Qualified(o.namespace, service))
+	if !ok {
 		return app.UsageError{Err: fmt.Errorf("%q does not name a Service: write NAMESPACE/NAME or service/NAME", service)}
 	}
 	of, done, err := o.open(cmd)
 	if err != nil {
 		return err
 	}
-	waited, err := of.Wait(cmd.Context(), namespace, name, o.timeout)
+	waited, err := of.Wait(cmd.Context(), name, o.timeout)
 	done()
 	if err != nil {
 		return app.ExitCode{Code: exitUnreadable, Err: err}
@@ -202,7 +189,7 @@ func (o *fleetOptions) wait(cmd *cobra.Command, service string) error {
 	case o.output != outputTable:
 		err = printObject(cmd.OutOrStdout(), o.output, waited)
 	case len(waited.Behind) == 0:
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s/%s: %s serve it with %s.\n", namespace, name, terminal.Count(waited.Nodes, "node"), terminal.Count(waited.Endpoints, "endpoint"))
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s serve it with %s.\n", name, terminal.Count(waited.Nodes, "node"), terminal.Count(waited.Endpoints, "endpoint"))
 	default:
 		err = waited.Missing()
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -11,8 +12,25 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/fleet"
 )
 
-// onNode chooses the proxy's pod of another node.
-type onNode struct{ node, namespace, context string }
+// onNode chooses the proxy's pod of another node, in the namespace of the proxies.
+type onNode struct{ node, proxies, context string }
+
+// addFlags adds the flags to a command.
+func (e *onNode) addFlags(command *cobra.Command, usage string) {
+	flags := command.Flags()
+	flags.StringVar(&e.node, "node", "", usage)
+	flags.StringVar(&e.proxies, "proxy-namespace", proxyNamespace, "The `namespace` of the proxy's pods, with --node.")
+	flags.StringVar(&e.context, "context", "", contextUsage)
+}
+
+// fleet returns the fleet with this proxy only. timeout bounds what is asked.
+func (e *onNode) fleet(timeout time.Duration) (*fleet.Fleet, error) {
+	config, err := restConfig("", e.context, "kube-proxy")
+	if err != nil {
+		return nil, err
+	}
+	return fleet.New(config, fleet.Options{Selection: fleet.Selection{Namespace: e.proxies, Node: e.node}, Timeout: timeout})
+}
 
 // inPod runs a command in that pod, because it needs that node's kernel, and ends with its exit code. What it prints is the pod's.
 func (e *onNode) inPod(cmd *cobra.Command, args []string) error {
@@ -26,11 +44,7 @@ func (e *onNode) inPod(cmd *cobra.Command, args []string) error {
 			words = append(words, "--"+f.Name+"="+value)
 		}
 	})
-	config, err := restConfig("", e.context, "kube-proxy")
-	if err != nil {
-		return err
-	}
-	of, err := fleet.New(config, fleet.Options{Selection: fleet.Selection{Namespace: e.namespace, Node: e.node}})
+	of, err := e.fleet(0)
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"strings"
 
@@ -22,19 +21,19 @@ const (
 	outputManifests = "manifests"
 )
 
-// outputFlag adds --output with the formats of a command, the default first. It returns a check of its value.
-func outputFlag(command *cobra.Command, output *string, formats ...string) (check func() error) {
+// outputFlag adds --output with the formats of a command, the default first.
+func outputFlag(command *cobra.Command, output *string, formats ...string) {
 	command.Flags().StringVarP(output, "output", "o", formats[0], "Output `format`: "+strings.Join(formats, ", ")+".")
-	_ = command.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
-	return func() error { return checkOneOf("output", formats, *output) }
+	accept(command, "output", formats)
 }
 
-// show prints a value in a format, as text does if that is not JSON or YAML.
-func show(cmd *cobra.Command, format string, value any, text func(out io.Writer) error) error {
+// show prints a value in a format, and its text if that is not JSON or YAML.
+func show(cmd *cobra.Command, format string, value any, text func() string) error {
 	if format == outputJSON || format == outputYAML {
 		return printObject(cmd.OutOrStdout(), format, value)
 	}
-	return text(cmd.OutOrStdout())
+	_, err := io.WriteString(cmd.OutOrStdout(), text())
+	return err
 }
 
 // printObject prints a value as JSON or YAML.
@@ -56,23 +55,16 @@ func printObject(out io.Writer, format string, value any) error {
 // newVersionCommand returns "kube-proxy version".
 func newVersionCommand() *cobra.Command {
 	var output string
-	var check func() error
 	command := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of kube-proxy",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := check(); err != nil {
-				return err
-			}
 			info := version.Get()
-			return show(cmd, output, info, func(out io.Writer) error {
-				_, err := fmt.Fprintln(out, info.GitVersion)
-				return err
-			})
+			return show(cmd, output, info, func() string { return info.GitVersion + "\n" })
 		},
 	}
-	check = outputFlag(command, &output, outputText, outputJSON, outputYAML)
+	outputFlag(command, &output, outputText, outputJSON, outputYAML)
 	return command
 }
 
@@ -83,4 +75,13 @@ func names[T ~string](values []T) []string {
 		all = append(all, string(value))
 	}
 	return all
+}
+
+// lines puts each text on a line of its own.
+func lines(texts []string) string {
+	var b strings.Builder
+	for _, text := range texts {
+		b.WriteString(text + "\n")
+	}
+	return b.String()
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
-	"github.com/seed-11a05479/kube-proxy/pkg/fleet"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
@@ -28,13 +27,12 @@ import (
 
 // readerOptions say where a command reads what it shows: a running proxy, or objects where none runs.
 type readerOptions struct {
-	server              string
-	timeout             time.Duration
-	manifests           string
-	kubeconfig, context string
-	configFile, node    string
-	// proxies is the namespace of the pods of proxies on other nodes.
-	proxies string
+	server     string
+	timeout    time.Duration
+	manifests  string
+	kubeconfig string
+	configFile string
+	onNode
 	// namespace is that of Services that are named without one.
 	namespace string
 	// mode is the proxy mode to plan for in place of a running proxy; empty is the configuration's.
@@ -45,15 +43,14 @@ type readerOptions struct {
 
 // readerHelp is a part of the help of each command with readerOptions.
 const readerHelp = `
-It asks the proxy that runs on this node, or with --node that of another one, through the API server of kubectl's configuration
-and a port forward (trace and --try run in its pod, where Ctrl-C does not end them). Where none runs, --manifests or --kubeconfig
-shows what a proxy on the Node --node would do with the objects of files or of a cluster, configured by --config.`
+It asks the proxy that runs on this node, or with --node that of another one, by a port forward with kubectl's configuration
+(trace and --try run in its pod, where Ctrl-C does not end them). Where none runs, --manifests or --kubeconfig shows what a proxy
+on the Node --node would do, configured by --config.`
 
 // The usages of flags that several commands have.
 const (
 	serverUsage  = "Metrics `address` of the running proxy, HOST:PORT."
 	contextUsage = "Context `name` of the kubeconfig."
-	proxiesUsage = "The `namespace` of the proxy's pods, with --node."
 )
 
 // addFlags adds the flags to a command.
@@ -63,9 +60,7 @@ func (o *readerOptions) addFlags(command *cobra.Command) {
 	flags.DurationVar(&o.timeout, "request-timeout", inspect.DefaultTimeout, "Maximum `time` to wait for the running proxy.")
 	flags.StringVar(&o.manifests, "manifests", "", "Read a `directory` of manifests, not a running proxy.")
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Read the cluster of a kubeconfig `file`, not a running proxy.")
-	flags.StringVar(&o.context, "context", "", contextUsage)
-	flags.StringVar(&o.node, "node", "", "Node `name`. Default: this host's.")
-	flags.StringVar(&o.proxies, "proxy-namespace", proxyNamespace, proxiesUsage)
+	o.onNode.addFlags(command, "Node `name`. Default: this host's.")
 	flags.StringVar(&o.configFile, "config", "", "Configuration `file` of the proxy, with --manifests or --kubeconfig.")
 }
 
@@ -105,11 +100,6 @@ func (o *readerOptions) running() bool { return o.manifests == "" && o.kubeconfi
 // elsewhere reports whether it is that of another node.
 func (o *readerOptions) elsewhere() bool { return o.running() && o.node != "" }
 
-// inPod runs a command in the pod of the proxy of that node.
-func (o *readerOptions) inPod(cmd *cobra.Command, args []string) error {
-	return (&onNode{o.node, o.proxies, o.context}).inPod(cmd, args)
-}
-
 // check rejects flags that contradict each other.
 func (o *readerOptions) check(cmd *cobra.Command) error {
 	switch {
@@ -137,24 +127,15 @@ func (o *readerOptions) open(cmd *cobra.Command) (inspect.Reader, error) {
 			return nil, app.UsageError{Err: err}
 		}
 		if o.elsewhere() {
-			return o.through(cmd, client)
+			of, err := o.fleet(o.timeout)
+			if err != nil {
+				return nil, err
+			}
+			return of.Through(cmd.Context(), client)
 		}
 		return client, nil
 	}
 	return o.load(cmd)
-}
-
-// through returns a client for the proxy of another node.
-func (o *readerOptions) through(cmd *cobra.Command, client *inspect.Client) (inspect.Reader, error) {
-	config, err := restConfig("", o.context, "kube-proxy")
-	if err != nil {
-		return nil, err
-	}
-	of, err := fleet.New(config, fleet.Options{Selection: fleet.Selection{Namespace: o.proxies, Node: o.node}, Timeout: o.timeout})
-	if err != nil {
-		return nil, err
-	}
-	return of.Through(cmd.Context(), client)
 }
 
 // failing warns of what is wrong with the proxy as a whole, and returns an error if the last sync failed in a family, or in any if family

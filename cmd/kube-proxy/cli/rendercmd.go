@@ -2,8 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"fmt"
-	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -19,9 +17,8 @@ const exitDiffers = 3
 // renderOptions are the flags of "kube-proxy render".
 type renderOptions struct {
 	readerOptions
-	compare     bool
-	output      string
-	checkOutput func() error
+	compare bool
+	output  string
 }
 
 func newRenderCommand() *cobra.Command {
@@ -29,13 +26,11 @@ func newRenderCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "render [--mode MODE] [--diff]",
 		Short: "Print the rules that the kernel should have, or what differs",
-		Long: `Print the rules that the kernel should have, as nft -f or iptables-restore --noflush loads them, without what the kernel writes:
-counters, and the clients of session affinity.
+		Long: `Print the rules that the kernel should have, as nft -f or iptables-restore --noflush loads them, without counters and the clients
+of session affinity. For another --mode a running proxy keeps the defaults of its own, such as that of nodePortAddresses.
 
---diff lists the chains, sets and maps that differ from the kernel's: + is missing in the kernel, - is only there. It needs nft to
-read nftables chains, and CAP_NET_ADMIN if no proxy runs. Of a running proxy it adds what "kube-proxy drift" lists.
-
---mode renders for another proxy mode; a running proxy keeps the defaults of its own, such as those of nodePortAddresses.
+--diff lists what differs from the kernel's rules: + is missing in the kernel, - is only there; and of a running proxy what
+"kube-proxy drift" lists. It needs nft to read nftables chains, and CAP_NET_ADMIN if no proxy runs.
 ` + readerHelp + `
 
 Exit codes: 0, 3 if --diff finds a difference, 1 or 2 if there is no answer.`,
@@ -46,22 +41,14 @@ Exit codes: 0, 3 if --diff finds a difference, 1 or 2 if there is no answer.`,
 	}
 	opts.addFlags(command)
 	command.Flags().StringVar(&opts.mode, "mode", "", "Proxy `mode`: "+strings.Join(servedModes(), ", ")+". Default: the proxy's own.")
-	_ = command.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions(servedModes(), cobra.ShellCompDirectiveNoFileComp))
+	accept(command, "mode", servedModes())
 	command.Flags().BoolVar(&opts.compare, "diff", false, "Compare the rules with the kernel's.")
-	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
+	outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
 	return command
 }
 
 // run prints rules or differences.
 func (o *renderOptions) run(cmd *cobra.Command) error {
-	if err := o.checkOutput(); err != nil {
-		return err
-	}
-	if o.mode != "" {
-		if err := checkOneOf("mode", servedModes(), o.mode); err != nil {
-			return err
-		}
-	}
 	o.here = o.compare
 	reader, err := o.open(cmd)
 	if err != nil {
@@ -74,7 +61,7 @@ func (o *renderOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return show(cmd, o.output, rules, func(out io.Writer) error { return inspect.PrintRuleset(out, rules) })
+	return show(cmd, o.output, rules, func() string { return printer(cmd).Ruleset(rules) })
 }
 
 // runDiff prints differences and, of the rules of a running proxy, repairs.
@@ -93,12 +80,12 @@ func (o *renderOptions) runDiff(cmd *cobra.Command, reader inspect.Reader) error
 		*v1alpha1.Comparison
 		Repairs []v1alpha1.Repair `json:"repairs,omitempty"`
 	}{found, repairs.Items}
-	err = show(cmd, o.output, both, func(out io.Writer) error {
-		if err := inspect.PrintComparison(out, found); err != nil || len(repairs.Items) == 0 {
-			return err
+	err = show(cmd, o.output, both, func() string {
+		text := printer(cmd).Comparison(found)
+		if len(repairs.Items) > 0 {
+			text += "\nOther programs changed, and the proxy repaired:\n" + printer(cmd).Repairs(repairs)
 		}
-		fmt.Fprintln(out, "\nOther programs changed, and the proxy repaired:")
-		return printer(cmd).PrintRepairs(out, repairs)
+		return text
 	})
 	if err == nil && len(found.Items) > 0 {
 		return app.ExitCode{Code: exitDiffers}
@@ -113,21 +100,18 @@ func newDriftCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "drift",
 		Short: "Show which rules other programs changed, and the proxy repaired",
-		Long: `List the last 100 times that another program changed the rules of the proxy that runs on this node: when, which chains, sets or
-elements, and the program, if the kernel reports it. The proxy repairs them; "kube-proxy render --diff" also shows what differs now.`,
+		Long: `List the last 100 times that another program changed the rules of the proxy that runs on this node, which it repaired: when, what,
+and by which program, if the kernel reports it.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return opts.runDrift(cmd) },
 	}
 	command.Flags().StringVar(&opts.server, "server", inspect.DefaultServer, serverUsage)
-	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
+	outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
 	return command
 }
 
 // runDrift prints repairs.
 func (o *renderOptions) runDrift(cmd *cobra.Command) error {
-	if err := o.checkOutput(); err != nil {
-		return err
-	}
 	reader, err := o.open(cmd)
 	if err != nil {
 		return err
@@ -136,6 +120,6 @@ func (o *renderOptions) runDrift(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	err = show(cmd, o.output, repairs, func(out io.Writer) error { return printer(cmd).PrintRepairs(out, repairs) })
+	err = show(cmd, o.output, repairs, func() string { return printer(cmd).Repairs(repairs) })
 	return cmp.Or(err, failing(cmd, reader, ""))
 }

@@ -1,12 +1,9 @@
 package cli
 
 import (
-	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 	"time"
 
@@ -15,19 +12,21 @@ import (
 	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
 
 // serviceOptions are the flags of "kube-proxy service ...".
 type serviceOptions struct {
 	readerOptions
-	all         bool
-	noHeaders   bool
-	address     string
-	output      string
-	checkOutput func() error
-	watch       bool
-	interval    time.Duration
+	all       bool
+	noHeaders bool
+	address   string
+	output    string
+	watch     bool
+	interval  time.Duration
+	// counters are those of the round before.
+	counters *inspect.Counters
 }
 
 func newServiceCommand() *cobra.Command {
@@ -48,9 +47,9 @@ func newServiceListCommand() *cobra.Command {
 		Use:     "list [-A | -n NAMESPACE]",
 		Aliases: []string{"get", "ls"},
 		Short:   "List Services with their endpoints and problems",
-		Long: `List Services with their ready and all endpoint addresses, and why connections to some of them fail on this node; also
-EndpointSlices whose Service is not served. -o wide adds connections, counted from 0 again when their rule changes, as when endpoints
-are added. --watch shows the busiest Services first.
+		Long: `List Services with their ready and all endpoint addresses, why connections to some of them fail on this node, and EndpointSlices
+whose Service is not served. -o wide adds connections, which count from 0 again when their rule changes. --watch shows the busiest
+Services first.
 ` + readerHelp,
 		Example: `  kube-proxy service list -A -o wide
   kube-proxy service list --address 10.96.0.10
@@ -62,7 +61,7 @@ are added. --watch shows the busiest Services first.
 	opts.addNamespace(command)
 	command.Flags().BoolVar(&opts.noHeaders, "no-headers", false, "Print no names of columns.")
 	command.Flags().BoolVarP(&opts.all, "all-namespaces", "A", false, "List all namespaces.")
-	command.Flags().StringVar(&opts.address, "address", "", "List the Services, of all namespaces, that have this IP `address`, an endpoint with it, or node ports on it.")
+	command.Flags().StringVar(&opts.address, "address", "", "List the Services of all namespaces that have this IP `address`, an endpoint with it, or node ports on it.")
 	return command
 }
 
@@ -78,11 +77,11 @@ the kernel has counted, and how long the last change took to program.
   kube-proxy service describe web -n default --manifests examples --node node1`,
 		Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			namespace, name, _ := strings.Cut(opts.qualified(args[0]), "/")
-			if namespace == "" || name == "" || strings.Contains(name, "/") {
+			name, ok := cluster.ParseServiceName(opts.qualified(args[0]))
+			if !ok {
 				return app.UsageError{Err: fmt.Errorf("%q does not name a Service: write NAMESPACE/NAME", args[0])}
 			}
-			return opts.run(cmd, func(r round) (*inspect.Counters, error) { return opts.describe(r, namespace, name) })
+			return opts.run(cmd, func(cmd *cobra.Command, from inspect.Reader) error { return opts.describe(cmd, from, name) })
 		},
 	}
 	opts.addFlags(command, outputTable, outputName, outputJSON, outputYAML)
@@ -96,31 +95,11 @@ func (o *serviceOptions) addFlags(command *cobra.Command, formats ...string) {
 	o.readerOptions.addFlags(command)
 	command.Flags().BoolVarP(&o.watch, "watch", "w", false, "Repeat, with connections per second.")
 	command.Flags().DurationVar(&o.interval, "interval", 2*time.Second, "Repeat --watch after this `time`.")
-	o.checkOutput = outputFlag(command, &o.output, formats...)
-}
-
-// round is one reading and printing; --watch has many.
-type round struct {
-	context.Context
-	out     io.Writer
-	errs    io.Writer
-	from    inspect.Reader
-	print   inspect.Printer
-	earlier *inspect.Counters
-}
-
-// counters returns the counters that the next round compares with, and the rates since the round before. If the reading failed,
-// the next round compares with the last one that did not.
-func (r round) counters(failed string, at time.Time, services ...v1alpha1.Service) (*inspect.Counters, *inspect.Rates) {
-	if failed != "" {
-		return r.earlier, nil
-	}
-	now := inspect.CountersOf(at, services...)
-	return now, now.Since(r.earlier)
+	outputFlag(command, &o.output, formats...)
 }
 
 // run reads and prints once, or with --watch repeatedly.
-func (o *serviceOptions) run(cmd *cobra.Command, show func(round) (*inspect.Counters, error)) error {
+func (o *serviceOptions) run(cmd *cobra.Command, round func(*cobra.Command, inspect.Reader) error) error {
 	if err := o.checkFlags(); err != nil {
 		return err
 	}
@@ -128,21 +107,29 @@ func (o *serviceOptions) run(cmd *cobra.Command, show func(round) (*inspect.Coun
 	if err != nil {
 		return err
 	}
-	out, style := cmd.OutOrStdout(), printer(cmd)
-	style.Wide = o.output == outputWide
-	showRound := func(ctx context.Context, earlier *inspect.Counters) (*inspect.Counters, error) {
-		return show(round{ctx, out, cmd.ErrOrStderr(), from, style, earlier})
-	}
 	if !o.watch {
-		if _, err := showRound(cmd.Context(), nil); err != nil {
+		if err := round(cmd, from); err != nil {
 			return err
 		}
 		return failing(cmd, from, "")
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	cmd.SetContext(ctx)
+	out := cmd.OutOrStdout()
 	watch := inspect.Watch{Interval: o.interval, Out: out, Separator: o.separator(), Terminal: o.textual() && isTerminal(out)}
-	return watch.Run(ctx, showRound)
+	return watch.Run(ctx, func() error { return round(cmd, from) })
+}
+
+// rates returns the rates since the round before, of counters that were read at a time; nil if there was none, or if failed says why they could
+// not be read: then the next round compares with the last one that did not fail.
+func (o *serviceOptions) rates(failed string, at time.Time, services ...v1alpha1.Service) *inspect.Rates {
+	if failed != "" {
+		return nil
+	}
+	earlier := o.counters
+	o.counters = inspect.CountersOf(at, services...)
+	return o.counters.Since(earlier)
 }
 
 // checkFlags returns a usage error for flags that contradict each other.
@@ -153,7 +140,7 @@ func (o *serviceOptions) checkFlags() error {
 	case o.watch && !o.running():
 		return app.UsageError{Err: fmt.Errorf("--watch needs a running proxy: objects of files or a cluster are read once")}
 	}
-	return o.checkOutput()
+	return nil
 }
 
 // textual reports whether the output is for people.
@@ -172,36 +159,34 @@ func (o *serviceOptions) separator() string {
 }
 
 // list shows the list.
-func (o *serviceOptions) list(r round) (*inspect.Counters, error) {
+func (o *serviceOptions) list(cmd *cobra.Command, from inspect.Reader) error {
 	namespace := o.namespace
 	if o.all || o.address != "" {
 		namespace = ""
 	}
 	filter, err := status.ParseFilter(namespace, o.address)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	services, err := r.from.Services(r, filter, o.output != outputTable || o.watch)
+	services, err := from.Services(cmd.Context(), filter, o.output != outputTable || o.watch)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	switch {
-	case o.output == outputName:
-		return nil, inspect.PrintNames(r.out, services)
-	case !o.textual():
-		return nil, printObject(r.out, o.output, services)
-	case len(services.Items) == 0:
-		if _, err := fmt.Fprintln(r.errs, o.nothing(r, namespace)); err != nil {
-			return nil, err
+	if o.textual() && len(services.Items) == 0 {
+		fmt.Fprintln(cmd.ErrOrStderr(), o.nothing(cmd, from, namespace))
+	}
+	return show(cmd, o.output, services, func() string {
+		if o.output == outputName {
+			return lines(inspect.Names(services))
 		}
-	}
-	r.print.Namespaces, r.print.NoHeaders = namespace == "", o.noHeaders
-	counters, rates := r.counters(services.ConnectionsError, services.Time, services.Items...)
-	return counters, r.print.PrintServices(r.out, services, rates)
+		style := printer(cmd)
+		style.Wide, style.Namespaces, style.NoHeaders = o.output == outputWide, namespace == "", o.noHeaders
+		return style.Services(services, o.rates(services.ConnectionsError, services.Time, services.Items...))
+	})
 }
 
 // nothing is what is printed in place of an empty list, as kubectl does, with the number of Services elsewhere.
-func (o *serviceOptions) nothing(r round, namespace string) string {
+func (o *serviceOptions) nothing(cmd *cobra.Command, from inspect.Reader, namespace string) string {
 	if o.address != "" {
 		return "No Services found with the address " + o.address + "."
 	}
@@ -209,21 +194,22 @@ func (o *serviceOptions) nothing(r round, namespace string) string {
 		return "No Services found."
 	}
 	text := "No Services found in namespace " + namespace
-	if all, err := r.from.Services(r, status.Filter{}, false); err == nil && len(all.Items) > 0 {
+	if all, err := from.Services(cmd.Context(), status.Filter{}, false); err == nil && len(all.Items) > 0 {
 		text += fmt.Sprintf("; %d in others: -A", len(all.Items))
 	}
 	return text + "."
 }
 
 // describe shows one Service.
-func (o *serviceOptions) describe(r round, namespace, name string) (*inspect.Counters, error) {
-	service, err := r.from.Service(r, namespace, name)
+func (o *serviceOptions) describe(cmd *cobra.Command, from inspect.Reader, name cluster.ServiceName) error {
+	service, err := from.Service(cmd.Context(), name)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if !o.textual() {
-		return nil, printObject(r.out, o.output, service)
-	}
-	counters, rates := r.counters(service.ConnectionsError, *service.Time, *service)
-	return counters, r.print.PrintService(r.out, service, rates)
+	return show(cmd, o.output, service, func() string {
+		if o.output == outputName {
+			return name.String() + "\n"
+		}
+		return printer(cmd).Service(service, o.rates(service.ConnectionsError, *service.Time, *service))
+	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect/packets"
+	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
 // exitNothing is the exit code of "kube-proxy trace" if there were no packets; it has exitRefused, too.
@@ -28,12 +29,11 @@ const (
 // traceOptions are the flags of "kube-proxy trace".
 type traceOptions struct {
 	readerOptions
-	to, from    string
-	opening     bool
-	count       int
-	duration    time.Duration
-	output      string
-	checkOutput func() error
+	to, from string
+	opening  bool
+	count    int
+	duration time.Duration
+	output   string
 }
 
 func newTraceCommand() *cobra.Command {
@@ -41,14 +41,12 @@ func newTraceCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "trace [[NAMESPACE/]NAME[:PORT] | ADDRESS[:PORT[/PROTOCOL]]] [--from CIDR]",
 		Short: "Show what happens to real packets to a Service or an address",
-		Long: fmt.Sprintf(`Follow real packets through the rules of all programs on this node: to which Service and endpoint they were sent, whether the
-source address was replaced, and whose chain refused them. The packets are those to the addresses of a Service, with node ports; to
-an ADDRESS, or one port there (TCP unless it has /udp or /sctp); or all from --from. Answers are not shown.
+		Long: fmt.Sprintf(`Follow real packets through the rules of all programs on this node: to which endpoint they were sent, whether the source address
+was replaced, and whose chain refused them. The packets are those to a Service; to an ADDRESS, or one port there (TCP unless it has
+/udp or /sctp); or all from --from. Answers are not shown, nor what iptables-legacy does.
 
-The kernel reports them (nftables' trace, Linux 5.12), of busy Services at most %d packets a second in each IP family; no packet is
-changed. Only a connection's first packet meets the nat chains, which choose its endpoint. Not shown is what iptables-legacy does.
-
-It needs CAP_NET_ADMIN and the network namespace of the node. One trace can run at a time; it removes its tables, kube-proxy-trace.
+The kernel reports at most %d packets a second in each IP family (nftables' trace, Linux 5.12), and changes none. A trace needs
+CAP_NET_ADMIN and the network namespace of the node. One can run at a time; it removes its tables, kube-proxy-trace.
 `+readerHelp+`
 
 Exit codes: 0 if all packets arrived; 3 if one was refused, vanished, or could not be followed to its end; 4 if there was none;
@@ -74,7 +72,7 @@ Exit codes: 0 if all packets arrived; 3 if one was refused, vanished, or could n
 	command.Flags().BoolVar(&opts.opening, "new", false, "Of TCP, follow only the packets that open a connection.")
 	command.Flags().IntVar(&opts.count, "count", 10, "End after this `number` of packets, at most 1000.")
 	command.Flags().DurationVar(&opts.duration, "duration", 30*time.Second, "End after this `time`, at most 1h.")
-	opts.checkOutput = outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
+	outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
 	return command
 }
 
@@ -90,7 +88,7 @@ func (o *traceOptions) check() (packets.Target, error) {
 	case o.duration <= 0 || o.duration > maxDuration:
 		return target, app.UsageError{Err: fmt.Errorf("--duration %s is not between 0 and %s", o.duration, maxDuration)}
 	}
-	return target, o.checkOutput()
+	return target, nil
 }
 
 // run traces packets and prints them.
@@ -121,7 +119,7 @@ func (o *traceOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.ErrOrStderr(), "Tracing up to %s for %s; Ctrl-C ends it.\n", packetsText(o.count), o.duration)
+	fmt.Fprintf(cmd.ErrOrStderr(), "Tracing up to %s for %s; Ctrl-C ends it.\n", terminal.Count(o.count, "packet"), o.duration)
 	limited, cancel := context.WithTimeout(ctx, o.duration)
 	defer cancel()
 	follow := packets.Trace{Tracer: tracer, Names: names, Why: app.WhyNotForwarded, Count: o.count, Show: o.show(cmd)}
@@ -139,10 +137,7 @@ func (o *traceOptions) show(cmd *cobra.Command) func(*v1alpha1.PacketTrace) erro
 		if o.output == outputYAML {
 			fmt.Fprintln(cmd.OutOrStdout(), "---")
 		}
-		if o.output != outputText {
-			return printObject(cmd.OutOrStdout(), o.output, p)
-		}
-		return style.PrintPacket(cmd.OutOrStdout(), p)
+		return show(cmd, o.output, p, func() string { return style.Packet(p) })
 	}
 }
 
@@ -158,20 +153,13 @@ func (o *traceOptions) conclude(cmd *cobra.Command, r packets.Result) error {
 			"The destination is the one that the client uses: connections through a Service are traced with its name.")
 		return app.ExitCode{Code: exitNothing}
 	case r.Refused > 0:
-		fmt.Fprintf(out, "%d of %s did not arrive.\n", r.Refused, packetsText(r.Packets))
+		fmt.Fprintf(out, "%d of %s did not arrive.\n", r.Refused, terminal.Count(r.Packets, "packet"))
 		return app.ExitCode{Code: exitRefused}
 	case r.Unknown > 0:
-		fmt.Fprintf(out, "%d of %s could not be followed to the end.\n", r.Unknown, packetsText(r.Packets))
+		fmt.Fprintf(out, "%d of %s could not be followed to the end.\n", r.Unknown, terminal.Count(r.Packets, "packet"))
 		return app.ExitCode{Code: exitRefused}
 	default:
-		fmt.Fprintf(out, "%s arrived.\n", packetsText(r.Packets))
+		fmt.Fprintf(out, "%s arrived.\n", terminal.Count(r.Packets, "packet"))
 		return nil
 	}
-}
-
-func packetsText(n int) string {
-	if n == 1 {
-		return "1 packet"
-	}
-	return fmt.Sprintf("%d packets", n)
 }

@@ -231,6 +231,9 @@ type KubeProxyIPVSConfiguration struct {
 type KubeProxyNFTablesConfiguration struct {
 	// masqueradeBit is the bit of the packet mark, 0 to 31, that asks for masquerading.
 	MasqueradeBit int32 `json:"masqueradeBit"`
+	// fastPath is Annotated or All: the long connections of Services with the annotation kube-proxy/fast-path "true", or of all without "false",
+	// take the kernel's fast path. Empty means Annotated. Alpha: All needs the feature gate FlowtableFastPath.
+	FastPath FastPath `json:"fastPath,omitempty"`
 }
 
 // KubeProxyWinkernelConfiguration holds settings of the Windows kernel backend.
@@ -256,6 +259,15 @@ const (
 	ProxyModeIPVS        ProxyMode = "ipvs"
 	ProxyModeNFTables    ProxyMode = "nftables"
 	ProxyModeKernelspace ProxyMode = "kernelspace"
+)
+
+// FastPath names the Services whose long connections take the fast path.
+type FastPath string
+
+// Services with a fast path.
+const (
+	FastPathAnnotated FastPath = "Annotated"
+	FastPathAll       FastPath = "All"
 )
 
 // LocalMode is a way to detect local traffic.

@@ -207,6 +207,7 @@ func validateBackends(cfg *KubeProxyConfiguration) field.ErrorList {
 	switch cfg.Mode {
 	case ProxyModeNFTables:
 		errs = append(errs, markBit(cfg.NFTables.MasqueradeBit, field.NewPath("nftables", "masqueradeBit"))...)
+		errs = append(errs, oneOf(cfg.NFTables.FastPath, []FastPath{FastPathAnnotated, FastPathAll}, field.NewPath("nftables", "fastPath"))...)
 	case ProxyModeIPVS:
 		errs = append(errs, validateIPVS(&cfg.IPVS, field.NewPath("ipvs"))...)
 	}

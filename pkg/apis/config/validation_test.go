@@ -170,6 +170,7 @@ func backendRules() map[string][]rule {
 		"ipvs.tcpTimeout":             ipvsTimeout(),
 		"ipvs.tcpFinTimeout":          ipvsTimeout(),
 		"ipvs.udpTimeout":             ipvsTimeout(),
+		"nftables.fastPath":           {{with: "mode: nftables", good: []string{`""`, "Annotated", "All"}, bad: []string{"all", "true"}, onlyLatest: noSuch}},
 		"nftables.masqueradeBit":      append(bit("mode: nftables"), rule{good: []string{"-1", "32"}}),
 	}
 }

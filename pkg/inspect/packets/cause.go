@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
 // Causes finds out why connections fail.
@@ -26,7 +27,7 @@ func (c Causes) Of(ctx context.Context, to, endpoints []netip.AddrPort, connect 
 	causes := make([]string, len(to))
 	filter := trace.Filter{PerSecond: PerSecond, Opening: true}
 	for _, address := range to {
-		filter.To = append(filter.To, trace.Destination{Addr: address.Addr(), Protocol: protoTCP, Port: address.Port()})
+		filter.To = append(filter.To, trace.Destination{Addr: address.Addr(), Protocol: byte(cluster.TCP), Port: address.Port()})
 	}
 	tracer, err := c.Open(ctx, filter)
 	if err != nil {

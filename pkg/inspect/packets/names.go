@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
 // frontend is an address of a Service's port. The address of a node port is unspecified.
@@ -87,14 +88,6 @@ func (n *Names) of(protocol string, to netip.AddrPort) (found name, ok bool) {
 	if found, ok = n.frontends[frontend{protocol, to}]; ok || !slices.Contains(n.nodePorts, to.Addr().String()) {
 		return found, ok
 	}
-	found, ok = n.frontends[frontend{protocol, netip.AddrPortFrom(unspecified(to.Addr()), to.Port())}]
+	found, ok = n.frontends[frontend{protocol, netip.AddrPortFrom(cluster.FamilyOf(to.Addr()).Unspecified(), to.Port())}]
 	return found, ok
-}
-
-// unspecified returns the address that stands for all addresses of this machine of the family of addr.
-func unspecified(addr netip.Addr) netip.Addr {
-	if addr.Is4() {
-		return netip.IPv4Unspecified()
-	}
-	return netip.IPv6Unspecified()
 }

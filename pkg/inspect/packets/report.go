@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
 // event is an event with the description of its chain and rule.
@@ -188,19 +189,18 @@ func isOurs(family, table, chain string) bool {
 	return (family == "ip" || family == "ip6") && (table == "kube-proxy" || strings.HasPrefix(chain, "KUBE-"))
 }
 
-// The protocols with names, by their IPPROTO_*.
-const (
-	protoTCP  = 6
-	protoUDP  = 17
-	protoSCTP = 132
-)
-
+// protocolName returns the name of an IPPROTO_*.
 func protocolName(number byte) string {
-	names := map[byte]string{protoTCP: "TCP", protoUDP: "UDP", protoSCTP: "SCTP", 1: "ICMP", 58: "ICMPv6"}
-	if known, ok := names[number]; ok {
-		return known
+	switch p := cluster.Protocol(number); {
+	case p == cluster.TCP, p == cluster.UDP, p == cluster.SCTP:
+		return p.String()
+	case number == 1:
+		return "ICMP"
+	case number == 58:
+		return "ICMPv6"
+	default:
+		return fmt.Sprintf("protocol %d", number)
 	}
-	return fmt.Sprintf("protocol %d", number)
 }
 
 // endText is an address, with its port if it has one.

@@ -11,6 +11,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/status"
 )
 
@@ -20,13 +21,8 @@ const PerSecond = 20
 
 // Target is what a user wants to trace.
 type Target struct {
-	// Namespace and Service name a Service, and Port one of its ports, by name or number; empty is all. Service is empty for
-	// addresses, whose Port is a name only.
-	Namespace, Service, Port string
-	// Protocol is TCP, UDP or SCTP; empty for all of a Service's ports, and for all packets to an address.
-	Protocol string
-	// To is an address, with a port unless that is 0. It is invalid for a Service, and for all packets from From.
-	To netip.AddrPort
+	// The zero Destination is all.
+	status.Destination
 	// From are the sources; the zero Prefix is all.
 	From netip.Prefix
 	// Opening leaves out the segments of TCP that do not open a connection.
@@ -45,13 +41,8 @@ func ParseTarget(to, from string) (t Target, err error) {
 		}
 		return t, nil
 	}
-	d, err := status.ParseDestination(to)
-	if err != nil {
+	if t.Destination, err = status.ParseDestination(to); err != nil {
 		return Target{}, err
-	}
-	t.Namespace, t.Service, t.Port, t.To = d.Namespace, d.Service, d.Port, d.To
-	if d.Protocol != 0 {
-		t.Protocol = d.Protocol.String()
 	}
 	if addr := t.To.Addr(); addr.IsValid() && t.From.IsValid() && t.From.Addr().Is4() != addr.Is4() {
 		return Target{}, fmt.Errorf("%s and %s are of different IP families: no packet has both", t.From, addr)
@@ -77,8 +68,8 @@ func parseSource(text string) (netip.Prefix, error) {
 // ports are served.
 func (t *Target) Resolve(ctx context.Context, from inspect.Reader, nodePorts []string) (trace.Filter, *Names, error) {
 	filter := trace.Filter{From: t.From, Opening: t.Opening, PerSecond: PerSecond}
-	if t.Service != "" {
-		service, err := from.Service(ctx, t.Namespace, t.Service)
+	if t.Service.Name != "" {
+		service, err := from.Service(ctx, t.Service)
 		if err != nil {
 			return filter, nil, err
 		}
@@ -86,7 +77,7 @@ func (t *Target) Resolve(ctx context.Context, from inspect.Reader, nodePorts []s
 		return filter, NewNames(nodePorts, *service), err
 	}
 	if t.To.IsValid() {
-		filter.To = []trace.Destination{{Addr: t.To.Addr(), Protocol: protocolNumber(t.Protocol), Port: t.To.Port()}}
+		filter.To = []trace.Destination{{Addr: t.To.Addr(), Protocol: byte(t.Protocol), Port: t.To.Port()}}
 	}
 	var having status.Filter
 	if t.To.IsValid() && !slices.Contains(nodePorts, t.To.Addr().String()) {
@@ -101,7 +92,7 @@ func (t *Target) Resolve(ctx context.Context, from inspect.Reader, nodePorts []s
 	}
 	if having.Address.IsValid() {
 		for i, s := range services.Items { // with their endpoints
-			if whole, err := from.Service(ctx, s.Namespace, s.Name); err == nil {
+			if whole, err := from.Service(ctx, cluster.ServiceName{Namespace: s.Namespace, Name: s.Name}); err == nil {
 				services.Items[i] = *whole
 			}
 		}
@@ -127,7 +118,7 @@ func (t *Target) named(services []v1alpha1.Service) (all []trace.Destination, _ 
 func (t *Target) destinations(s *v1alpha1.Service) (all []trace.Destination, _ error) {
 	found := false
 	for _, port := range s.Ports {
-		if t.Port != "" && t.Port != port.Name && t.Port != strconv.Itoa(int(port.Port)) || t.Protocol != "" && t.Protocol != port.Protocol {
+		if t.Port != "" && t.Port != port.Name && t.Port != strconv.Itoa(int(port.Port)) || t.Protocol != 0 && t.Protocol.String() != port.Protocol {
 			continue
 		}
 		found = true
@@ -136,7 +127,7 @@ func (t *Target) destinations(s *v1alpha1.Service) (all []trace.Destination, _ e
 			if err != nil {
 				return nil, fmt.Errorf("the proxy reports an address of %s/%s that is none: %w", s.Namespace, s.Name, err)
 			}
-			to := trace.Destination{Addr: addr, Protocol: protocolNumber(port.Protocol), Port: a.Port}
+			to := trace.Destination{Addr: addr, Protocol: protocols[port.Protocol], Port: a.Port}
 			if !slices.Contains(all, to) && (!t.From.IsValid() || t.From.Addr().Is4() == addr.Is4()) {
 				all = append(all, to)
 			}
@@ -144,8 +135,11 @@ func (t *Target) destinations(s *v1alpha1.Service) (all []trace.Destination, _ e
 	}
 	switch {
 	case !found:
-		return nil, fmt.Errorf("Service %s/%s has no port %s; \"kube-proxy service describe %s/%s\" lists its ports", s.Namespace, s.Name,
-			strings.Trim(t.Port+"/"+strings.ToLower(t.Protocol), "/"), s.Namespace, s.Name)
+		port := t.Port
+		if t.Protocol != 0 {
+			port = strings.Trim(port+"/"+strings.ToLower(t.Protocol.String()), "/")
+		}
+		return nil, fmt.Errorf("Service %s/%s has no port %s; \"kube-proxy service describe %s/%s\" lists its ports", s.Namespace, s.Name, port, s.Namespace, s.Name)
 	case len(all) == 0 && t.From.IsValid():
 		return nil, fmt.Errorf("Service %s/%s has no address of the IP family of %s", s.Namespace, s.Name, t.From)
 	case len(all) == 0:
@@ -154,7 +148,5 @@ func (t *Target) destinations(s *v1alpha1.Service) (all []trace.Destination, _ e
 	return all, nil
 }
 
-// protocolNumber is the IPPROTO_* of TCP, UDP or SCTP; 0 for an empty name.
-func protocolNumber(name string) byte {
-	return map[string]byte{"TCP": protoTCP, "UDP": protoUDP, "SCTP": protoSCTP}[name]
-}
+// protocols are the IPPROTO_* of a Service's protocols.
+var protocols = map[string]byte{"TCP": byte(cluster.TCP), "UDP": byte(cluster.UDP), "SCTP": byte(cluster.SCTP)}

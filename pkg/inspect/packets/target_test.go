@@ -12,7 +12,15 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/status"
+)
+
+// The protocols of packets.
+const (
+	protoTCP  = byte(cluster.TCP)
+	protoUDP  = byte(cluster.UDP)
+	protoSCTP = byte(cluster.SCTP)
 )
 
 func TestParseTarget(t *testing.T) {
@@ -22,19 +30,19 @@ func TestParseTarget(t *testing.T) {
 		want     Target
 		err      string
 	}{
-		{to: "default/web", want: Target{Namespace: "default", Service: "web"}},
-		{to: "default/web:http", want: Target{Namespace: "default", Service: "web", Port: "http"}},
-		{to: "default/web:53/udp", want: Target{Namespace: "default", Service: "web", Port: "53", Protocol: "UDP"}},
-		{to: "10.96.0.10", want: Target{To: netip.AddrPortFrom(web.Addr(), 0)}},
-		{to: "10.96.0.10:80", want: Target{To: web, Protocol: "TCP"}},
-		{to: "10.96.0.10:80/sctp", want: Target{To: web, Protocol: "SCTP"}},
-		{to: "[fd00::1]:http", want: Target{To: netip.MustParseAddrPort("[fd00::1]:0"), Port: "http"}},
-		{to: "fd00::1", want: Target{To: netip.MustParseAddrPort("[fd00::1]:0")}},
-		{to: "[fd00::1]", want: Target{To: netip.MustParseAddrPort("[fd00::1]:0")}},
-		{to: "[fd00::1]:53/UDP", want: Target{To: netip.MustParseAddrPort("[fd00::1]:53"), Protocol: "UDP"}},
-		{to: "http://web.default.svc.cluster.local", want: Target{Namespace: "default", Service: "web", Port: "80"}},
+		{to: "default/web", want: Target{Destination: status.Destination{Service: cluster.ServiceName{Namespace: "default", Name: "web"}}}},
+		{to: "default/web:http", want: Target{Destination: status.Destination{Service: cluster.ServiceName{Namespace: "default", Name: "web"}, Port: "http"}}},
+		{to: "default/web:53/udp", want: Target{Destination: status.Destination{Service: cluster.ServiceName{Namespace: "default", Name: "web"}, Port: "53", Protocol: cluster.UDP}}},
+		{to: "10.96.0.10", want: Target{Destination: status.Destination{To: netip.AddrPortFrom(web.Addr(), 0)}}},
+		{to: "10.96.0.10:80", want: Target{Destination: status.Destination{To: web, Protocol: cluster.TCP}}},
+		{to: "10.96.0.10:80/sctp", want: Target{Destination: status.Destination{To: web, Protocol: cluster.SCTP}}},
+		{to: "[fd00::1]:http", want: Target{Destination: status.Destination{To: netip.MustParseAddrPort("[fd00::1]:0"), Port: "http"}}},
+		{to: "fd00::1", want: Target{Destination: status.Destination{To: netip.MustParseAddrPort("[fd00::1]:0")}}},
+		{to: "[fd00::1]", want: Target{Destination: status.Destination{To: netip.MustParseAddrPort("[fd00::1]:0")}}},
+		{to: "[fd00::1]:53/UDP", want: Target{Destination: status.Destination{To: netip.MustParseAddrPort("[fd00::1]:53"), Protocol: cluster.UDP}}},
+		{to: "http://web.default.svc.cluster.local", want: Target{Destination: status.Destination{Service: cluster.ServiceName{Namespace: "default", Name: "web"}, Port: "80"}}},
 		{from: "10.244.1.7/24", want: Target{From: netip.MustParsePrefix("10.244.1.0/24")}},
-		{to: "10.96.0.10", from: "10.244.1.7", want: Target{To: netip.AddrPortFrom(web.Addr(), 0), From: netip.MustParsePrefix("10.244.1.7/32")}},
+		{to: "10.96.0.10", from: "10.244.1.7", want: Target{Destination: status.Destination{To: netip.AddrPortFrom(web.Addr(), 0)}, From: netip.MustParsePrefix("10.244.1.7/32")}},
 		{err: "nothing to trace"},
 		{to: "web", err: `"web" is not a destination`},
 		{to: "default/", err: "is not a destination"},
@@ -76,9 +84,9 @@ func (r *reader) Services(_ context.Context, f status.Filter, _ bool) (*v1alpha1
 	return &v1alpha1.ServiceList{Items: services()}, nil
 }
 
-func (*reader) Service(_ context.Context, namespace, name string) (*v1alpha1.Service, error) {
+func (*reader) Service(_ context.Context, name cluster.ServiceName) (*v1alpha1.Service, error) {
 	for _, s := range services() {
-		if s.Namespace == namespace && s.Name == name {
+		if s.Namespace == name.Namespace && s.Name == name.Name {
 			return &s, nil
 		}
 	}

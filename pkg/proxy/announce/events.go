@@ -1,7 +1,8 @@
-// Package announce writes what the API server gets from a proxy: Events (events.k8s.io/v1), which kubectl describe shows, and the removal
-// of the startup taint.
+// Package announce tells the users of a cluster, in the log and through the API server, what they may not expect of a Service, such as that it
+// is not served on an address or port, or not yet, and why; and removes the startup taint.
 //
-//	events.go    the Recorder: from an event of the proxy to an object of the API
+//	reporter.go  the Reporter: what is new in a sync; contested.go, externalips.go, refused.go and changed.go have its topics
+//	events.go    the Recorder: from an event of the proxy to an object of the API (events.k8s.io/v1), which kubectl describe shows
 //	queue.go     Events that are not published yet; limit.go and series.go keep them few
 //	failures.go  what is logged if they cannot be published
 //	taint.go     the TaintRemover
@@ -89,7 +90,6 @@ const (
 // Run publishes events until ctx ends, and then tries once to publish those that are pending, for at most 2 s: first those about
 // the Node, and none that another process will publish.
 func (r *Recorder) Run(ctx context.Context) error {
-	r.failures.start(klog.FromContext(ctx))
 	r.pending.run(ctx, func(o occurrence) bool { return r.publish(ctx, o) })
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 	defer cancel()
@@ -115,19 +115,12 @@ func (r *Recorder) Event(e proxy.Event) {
 // convert returns the API's object of an event.
 func (r *Recorder) convert(e proxy.Event) *eventsv1.Event {
 	regarding, now := object(&e), metav1.NowMicro()
-	unique := e.Once
-	if unique == "" {
-		unique = fmt.Sprintf("%s\n%s\n%d", r.instance, note(&e), now.UnixNano())
-	}
-	namespace := e.Namespace
-	if namespace == "" {
-		namespace = metav1.NamespaceDefault
-	}
+	unique := cmp.Or(e.Once, fmt.Sprintf("%s\n%s\n%d", r.instance, note(&e), now.UnixNano()))
 	return &eventsv1.Event{
-		ObjectMeta:          metav1.ObjectMeta{Namespace: namespace, Name: name(e.Name, string(regarding.UID), e.Reason, unique)},
+		ObjectMeta:          metav1.ObjectMeta{Namespace: cmp.Or(e.Namespace, metav1.NamespaceDefault), Name: name(e.Name, string(regarding.UID), e.Reason, unique)},
 		EventTime:           now,
 		ReportingController: controller, ReportingInstance: r.instance,
-		Regarding: *regarding, Type: kind(&e), Reason: e.Reason, Action: e.Action, Note: note(&e),
+		Regarding: *regarding, Type: map[bool]string{false: corev1.EventTypeNormal, true: corev1.EventTypeWarning}[e.Warning], Reason: e.Reason, Action: e.Action, Note: note(&e),
 	}
 }
 
@@ -207,13 +200,6 @@ func object(e *proxy.Event) *corev1.ObjectReference {
 		object.UID = types.UID(e.Name) // like kubelet; kubectl describe expects it
 	}
 	return object
-}
-
-func kind(e *proxy.Event) string {
-	if e.Warning {
-		return corev1.EventTypeWarning
-	}
-	return corev1.EventTypeNormal
 }
 
 // noteLimit is the API's limit for notes, in bytes.

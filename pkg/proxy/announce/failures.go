@@ -17,15 +17,7 @@ import (
 // concurrent use.
 type failures struct {
 	mu     sync.Mutex
-	logger klog.Logger
 	logged logonce.Conditions[cause]
-}
-
-// start sets the logger.
-func (f *failures) start(logger klog.Logger) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.logger = logger
 }
 
 // cause is why a request failed. The reason is empty if the server cannot be reached.
@@ -44,19 +36,20 @@ const (
 func (f *failures) note(ctx context.Context, verb string, event *eventsv1.Event, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	logger := klog.FromContext(ctx)
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return
 	case err == nil:
 		if ended := f.logged.EndedExcept(func(c cause) bool { return c.verb != verb && c.reason != "" }); len(ended) > 0 {
-			f.logger.Info("Events are published again", "verb", verb)
+			logger.Info("Events are published again", "verb", verb)
 		}
 		return
 	}
 	why := cause{verb, apierrors.ReasonForError(err)}
 	about := []any{"kind", event.Regarding.Kind, "namespace", event.Regarding.Namespace, "name", event.Regarding.Name, "reason", event.Reason}
 	if !f.logged.Changed(why, "") {
-		f.logger.V(4).Info("Failed to publish another event", append(about, "err", err)...)
+		logger.V(4).Info("Failed to publish another event", append(about, "err", err)...)
 		return
 	}
 	hint := "it will be retried for some minutes"
@@ -66,5 +59,5 @@ func (f *failures) note(ctx context.Context, verb string, event *eventsv1.Event,
 	case isFinal(err):
 		hint = "it is not retried; it has no effect on Services"
 	}
-	f.logger.Error(err, "Failed to publish an event; later failures with the same cause are not logged", append(about, "hint", hint)...)
+	logger.Error(err, "Failed to publish an event; later failures with the same cause are not logged", append(about, "hint", hint)...)
 }

@@ -22,7 +22,8 @@ const LabelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 // Default, or PreserveDuringTermination (KEP-5989, alpha).
 const AnnotationUDPConnectionHandling = "service.kubernetes.io/udp-connection-handling"
 
-// AnnotationFastPath is the annotation of a Service whose value "true" asks for the fast path for its long connections.
+// AnnotationFastPath is the annotation of a Service whose value "true" asks for the fast path for its long connections, and "false" to have
+// none.
 const AnnotationFastPath = "kube-proxy/fast-path"
 
 const (
@@ -144,15 +145,15 @@ func (p *parser) preserveUDP(annotations map[string]string) bool {
 	}
 }
 
-func (p *parser) fastPath(annotations map[string]string) bool {
+func (p *parser) fastPath(annotations map[string]string) *bool {
 	switch text := annotations[AnnotationFastPath]; text {
-	case "", "false":
-		return false
-	case "true":
-		return true
+	case "":
+		return nil
+	case "true", "false":
+		return new(text == "true")
 	default:
 		p.add(path{name: "metadata.annotations[" + AnnotationFastPath + "]"}, "%q is neither true nor false", brief(text))
-		return false
+		return nil
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // TestServed checks which Services are never programmed.
@@ -540,12 +541,13 @@ func TestPreserveUDP(t *testing.T) {
 // TestFastPath reads the annotation of Services about the fast path.
 func TestFastPath(t *testing.T) {
 	for text, test := range map[string]struct {
-		want     bool
+		want     *bool
 		problems []string
 	}{
-		"true":  {true, nil},
-		"false": {false, nil},
-		"yes":   {false, []string{`metadata.annotations[kube-proxy/fast-path]: "yes" is neither true nor false`}},
+		"":      {nil, nil},
+		"true":  {new(true), nil},
+		"false": {new(false), nil},
+		"yes":   {nil, []string{`metadata.annotations[kube-proxy/fast-path]: "yes" is neither true nor false`}},
 	} {
 		b := NewBuilder("n1")
 		problems := apply(b, func(u *Update) {
@@ -554,8 +556,8 @@ func TestFastPath(t *testing.T) {
 			u.SetService(s)
 		})
 		service, _ := b.Snapshot().Services.Get(ServiceName{"ns", "a"})
-		if service.FastPath != test.want {
-			t.Errorf("%s became %t", text, service.FastPath)
+		if !ptr.Equal(service.FastPath, test.want) {
+			t.Errorf("%s became %v", text, service.FastPath)
 		}
 		checkProblems(t, "Service ns/a: ", test.problems, problems)
 	}

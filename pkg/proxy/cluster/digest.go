@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"hash/fnv"
 	"net/netip"
+	"strconv"
 )
 
 // Digest returns a number that two proxies of a cluster have in common if they know the same of a Service: its addresses, ports and
@@ -44,8 +45,8 @@ func (s *Service) Digest() uint64 {
 	for _, slice := range s.Slices {
 		d.slice(slice)
 	}
-	if s.FastPath { // proxies of earlier versions agree about all other Services
-		d.text(AnnotationFastPath)
+	if s.FastPath != nil { // proxies of earlier versions agree about all other Services
+		d.text(AnnotationFastPath + strconv.FormatBool(*s.FastPath))
 	}
 	hash := fnv.New64a()
 	_, _ = hash.Write(d.bytes) // never fails

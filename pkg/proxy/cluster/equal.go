@@ -16,7 +16,7 @@ func (s *Service) SameSpec(o *Service) bool {
 		slices.Equal(s.Ports, o.Ports) &&
 		s.InternalPolicy == o.InternalPolicy && s.ExternalPolicy == o.ExternalPolicy &&
 		s.PreserveUDP == o.PreserveUDP && s.Affinity == o.Affinity &&
-		s.Algorithm == o.Algorithm && s.Ignored == o.Ignored && ptr.Equal(s.Fence, o.Fence) && s.FastPath == o.FastPath &&
+		s.Algorithm == o.Algorithm && s.Ignored == o.Ignored && ptr.Equal(s.Fence, o.Fence) && ptr.Equal(s.FastPath, o.FastPath) &&
 		slices.Equal(s.SourceRanges(), o.SourceRanges()) &&
 		s.HealthCheckNodePort == o.HealthCheckNodePort
 }

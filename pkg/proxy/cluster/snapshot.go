@@ -35,6 +35,12 @@ func (n ServiceName) Compare(o ServiceName) int {
 
 func (n ServiceName) String() string { return n.Namespace + "/" + n.Name }
 
+// ParseServiceName parses what String returns. It is not ok for any other text.
+func ParseServiceName(text string) (n ServiceName, ok bool) {
+	n.Namespace, n.Name, ok = strings.Cut(text, "/")
+	return n, ok && n.Namespace != "" && n.Name != "" && !strings.Contains(n.Name, "/")
+}
+
 // Service holds the fields of a Service that affect its traffic, and its endpoints in the whole cluster.
 type Service struct {
 	Name ServiceName
@@ -61,8 +67,8 @@ type Service struct {
 	Ignored   string
 	// Fence is nil unless the Service asks for bounds of its connections.
 	Fence *AskedFence
-	// FastPath is the wish that packets of long connections take a shorter way through the kernel (AnnotationFastPath).
-	FastPath bool
+	// FastPath is the wish that packets of long connections take a shorter way through the kernel, or do not (AnnotationFastPath); nil is none.
+	FastPath *bool
 	// HealthCheckNodePort is where load balancers check whether this node has local endpoints; 0 if they do not.
 	HealthCheckNodePort uint16
 	// Affinity is how long a client keeps its endpoint after its last connection; 0 disables affinity.
@@ -321,6 +327,14 @@ func (f Family) String() string {
 		return "IPv6"
 	}
 	return "IPv4"
+}
+
+// Unspecified returns the address that stands for all addresses of a machine.
+func (f Family) Unspecified() netip.Addr {
+	if f == IPv6 {
+		return netip.IPv6Unspecified()
+	}
+	return netip.IPv4Unspecified()
 }
 
 // MarshalText returns the name, so that a list of families is an array of names in a JSON log.

@@ -150,6 +150,9 @@ func (c *Checker) report(ready bool) report {
 	defer c.mu.Unlock()
 	now := c.config.Clock.Now()
 	r := report{CurrentTime: now, Healthy: true, Status: map[string]familyReport{}, DelayedServices: c.delayed}
+	if ready {
+		r.NodeEligible = new(!c.draining)
+	}
 	if ready && c.config.Broken != nil {
 		r.Broken = c.config.Broken()
 		r.Healthy = len(r.Broken) == 0
@@ -157,8 +160,8 @@ func (c *Checker) report(ready bool) report {
 	oldest := now
 	for name, f := range c.families {
 		status := familyReport{Error: f.err, Healthy: f.waiting.IsZero() || now.Sub(f.waiting) <= 2*c.config.SyncPeriod}
-		if updated := f.updated; !updated.IsZero() {
-			status.LastUpdated = &updated
+		if !f.updated.IsZero() {
+			status.LastUpdated = new(f.updated)
 		} else if ready {
 			status.Healthy = false
 		}
@@ -182,12 +185,11 @@ func (c *Checker) report(ready bool) report {
 func (c *Checker) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
-		r, eligible := c.report(true), c.eligible()
-		r.NodeEligible = &eligible
+		r := c.report(true)
 		if c.config.Waiting != nil {
 			r.WaitingFor = c.config.Waiting()
 		}
-		r.Healthy = r.Healthy && eligible
+		r.Healthy = r.Healthy && *r.NodeEligible
 		answer(w, r.Healthy, r, c.config.HealthzAnswered)
 	})
 	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) {
@@ -195,10 +197,4 @@ func (c *Checker) Handler() http.Handler {
 		answer(w, r.Healthy, r, c.config.LivezAnswered)
 	})
 	return mux
-}
-
-func (c *Checker) eligible() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return !c.draining
 }

@@ -180,7 +180,7 @@ func (s *Services) wanted(node *plan.Node) []netip.Addr {
 	var addrs []netip.Addr
 	for _, family := range s.config.Families {
 		if s.config.AllAddresses(family) {
-			addrs = append(addrs, unspecified(family))
+			addrs = append(addrs, family.Unspecified())
 			continue
 		}
 		for _, addr := range node.NodePortAddrs {
@@ -190,13 +190,6 @@ func (s *Services) wanted(node *plan.Node) []netip.Addr {
 		}
 	}
 	return addrs
-}
-
-func unspecified(family cluster.Family) netip.Addr {
-	if family == cluster.IPv6 {
-		return netip.IPv6Unspecified()
-	}
-	return netip.IPv4Unspecified()
 }
 
 // moveTo changes the addresses to listen on.

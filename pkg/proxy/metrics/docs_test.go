@@ -27,26 +27,26 @@ const docsHead = `# Metrics
 
 Generated from pkg/proxy/metrics; do not edit.
 
-Served at /metrics of the metrics server (127.0.0.1:10249 by default). Names, types, labels and meanings of kubeproxy_* are those of
-kube-proxy; serviceproxy_* are this proxy's own. Not listed are go_*, process_*, rest_client_* and kubernetes_build_info. The stability is ALPHA
-unless a row has another. [build/monitoring](../build/monitoring) has alerts and a Grafana dashboard.
+Served at /metrics of the metrics server (127.0.0.1:10249 by default), with go_*, process_*, rest_client_* and kubernetes_build_info. The
+stability is ALPHA unless a row has another. [build/monitoring](../build/monitoring) has alerts and a Grafana dashboard.
 
 ## Connections by Service and endpoint
 
 --connection-metrics=service adds serviceproxy_service_connections_total, a series for each port of a Service on each node;
---connection-metrics=endpoint also adds serviceproxy_endpoint_connections_total, a series for each endpoint of the port.
-
-* **Scrapes.** One scrape at a time reads the kernel's counters, for at most 5 s; others get the last values.
-* **Rewritten rules.** When the number of an address's endpoints changes, the metrics miss the connections since the last scrape; they fall only
-  after a restart of the proxy.
-* **Labels.** port is the name of the Service's port, which may be empty. Both IP families count together.
+--connection-metrics=endpoint also adds serviceproxy_endpoint_connections_total, a series for each endpoint of the port. port is its name, which
+may be empty; both IP families count together. One scrape at a time reads the kernel's counters, for at most 5 s; others get the last values. When
+the number of an address's endpoints changes, the metrics miss the connections since the last scrape; they fall only after a restart of the proxy.
 
 `
 
-// documented returns the table of metrics whose names have a prefix.
-func documented(families []*testutil.MetricFamily, prefix string) string {
+// documented returns the table of metrics whose names have a prefix, with some of the columns.
+func documented(families []*testutil.MetricFamily, prefix string, columns ...string) string {
 	var table strings.Builder
-	table.WriteString("| name | type (labels) | meaning |\n|---|---|---|\n")
+	row := func(cells ...string) {
+		fmt.Fprintf(&table, "| %s |\n", strings.Join(cells[:len(columns)], " | "))
+	}
+	row(columns...)
+	row("---", "---", "---")
 	for _, family := range families {
 		if !strings.HasPrefix(family.GetName(), prefix) {
 			continue
@@ -58,9 +58,9 @@ func documented(families []*testutil.MetricFamily, prefix string) string {
 			kind += " (" + strings.ReplaceAll(labels, ",", ", ") + ")"
 		}
 		if stability != "ALPHA" {
-			help += " " + stability + "."
+			kind += " " + stability
 		}
-		fmt.Fprintf(&table, "| `%s` | %s | %s |\n", words[0], kind, help)
+		row("`"+words[0]+"`", kind, help)
 	}
 	return table.String()
 }
@@ -85,7 +85,8 @@ func TestDocsMetrics(t *testing.T) {
 		}
 	}
 	slices.SortFunc(families, func(a, b *testutil.MetricFamily) int { return strings.Compare(a.GetName(), b.GetName()) })
-	want := docsHead + "## kube-proxy's\n\n" + documented(families, "kubeproxy_") + "\n## Our own\n\n" + documented(families, "serviceproxy_")
+	want := docsHead + "## Our own\n\n" + documented(families, "serviceproxy_", "name", "type (labels)", "meaning") +
+		"\n## kube-proxy's\n\nThey mean what they mean there; /metrics has a line about each.\n\n" + documented(families, "kubeproxy_", "name", "type (labels)")
 	if *update {
 		if err := os.WriteFile(docs, []byte(want), 0o600); err != nil {
 			t.Fatal(err)

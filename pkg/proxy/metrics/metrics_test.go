@@ -462,7 +462,7 @@ func TestFastPathDevices(t *testing.T) {
 		node := *snapshot.Node
 		node.Devices, snapshot.Node = []cluster.Device{{Name: "eth0", Index: 2}}, &node
 		s := &proxy.Sync{After: &snapshot, Results: []backend.Result{wrote(cluster.IPv4)}, Finished: start}
-		s.Plan = plan.Compute(s.After, &plan.Options{FastPath: on}, nil)
+		s.Plan = plan.Compute(s.After, &plan.Options{FastPath: plan.FastPath{On: on}}, nil)
 		f.Synced(f.history.Add(s))
 		f.expect(fmt.Sprint("serviceproxy_fast_path_devices ", want))
 	}

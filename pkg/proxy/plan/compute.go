@@ -29,6 +29,7 @@ func Advance(snap *cluster.Snapshot, opts *Options, before *Plan, limit *Limit) 
 		contested:  before.Contested.Edit(),
 		clusterIPs: before.ClusterIPs.Edit(),
 		hairpins:   before.Hairpins.Edit(),
+		localPods:  before.LocalPods.Edit(),
 		queue:      newQueue(before),
 	}
 	for _, route := range before.Canary {
@@ -54,6 +55,7 @@ func Advance(snap *cluster.Snapshot, opts *Options, before *Plan, limit *Limit) 
 		Contested:  c.contested.Map(),
 		ClusterIPs: c.clusterIPs.Map(),
 		Hairpins:   c.hairpins.Map(),
+		LocalPods:  c.localPods.Map(),
 		Node:       node,
 		snapshot:   c.queue.earlier(snap), options: opts,
 		waiting: c.queue.waiting, turn: c.queue.turn,
@@ -70,6 +72,7 @@ type computation struct {
 	contested  *cluster.Editor[Frontend, *Claims]
 	clusterIPs *cluster.Editor[netip.Addr, int]
 	hairpins   *cluster.Editor[netip.Addr, int]
+	localPods  *cluster.Editor[netip.Addr, int]
 	limit      Limit
 	queue      queue
 }
@@ -108,6 +111,7 @@ func (c *computation) replace(name cluster.ServiceName, old, now *Service) {
 	}
 	count(c.clusterIPs, old.ClusterIPs, now.ClusterIPs)
 	count(c.hairpins, old.HairpinAddrs(), now.HairpinAddrs())
+	count(c.localPods, old.localPods(), now.localPods())
 }
 
 // paired yields the routes of the same frontend in two sorted lists; nil is none.

@@ -221,7 +221,7 @@ func (p *Plan) origin(packet Packet, own, local bool) string {
 
 // outside reports whether pods of this node are endpoints, but none of them is in the range by which local traffic is detected.
 func (p *Plan) outside(cidr netip.Prefix) (outside bool) {
-	for addr := range p.Hairpins.All() {
+	for addr := range p.LocalPods.All() {
 		if cidr.Contains(addr) {
 			return false
 		}
@@ -301,7 +301,7 @@ func (p *Plan) unrouted(packet Packet) Path {
 // almost describes the Service that a packet would be for, had it another address or port; "" if there is none.
 func (p *Plan) almost(packet Packet) string {
 	to, family := packet.To.Addr(), cluster.FamilyOf(packet.To.Addr())
-	if route, is := p.Frontends.Get(Frontend{Addr: anyAddr(family), Protocol: packet.Protocol, Port: packet.To.Port()}); is {
+	if route, is := p.Frontends.Get(Frontend{Addr: family.Unspecified(), Protocol: packet.Protocol, Port: packet.To.Port()}); is {
 		served := slices.DeleteFunc(slices.Clone(p.Node.NodePortAddrs), func(a netip.Addr) bool { return cluster.FamilyOf(a) != family })
 		if to.IsLoopback() || slices.Contains(p.Node.Addrs, to) {
 			return fmt.Sprintf("port %d/%s is the %s of %s, but %s is none of the node port addresses of this node (%s): see nodePortAddresses",
@@ -338,7 +338,7 @@ func (p *Plan) onLocalhost(packet Packet) *Route {
 		return nil
 	}
 	family := cluster.FamilyOf(packet.To.Addr())
-	route, _ := p.Frontends.Get(Frontend{Addr: anyAddr(family), Protocol: packet.Protocol, Port: packet.To.Port()})
+	route, _ := p.Frontends.Get(Frontend{Addr: family.Unspecified(), Protocol: packet.Protocol, Port: packet.To.Port()})
 	return route
 }
 

@@ -231,7 +231,7 @@ func TestSingleStack(t *testing.T) {
 
 // TestLocalhostRejects lists all combinations that reject, and the others.
 func TestLocalhostRejects(t *testing.T) {
-	tcp, udp := Frontend{anyAddr(cluster.IPv4), cluster.TCP, 30000}, Frontend{anyAddr(cluster.IPv4), cluster.UDP, 30000}
+	tcp, udp := Frontend{cluster.IPv4.Unspecified(), cluster.TCP, 30000}, Frontend{cluster.IPv4.Unspecified(), cluster.UDP, 30000}
 	for _, test := range []struct {
 		localhost Localhost
 		tcp, udp  bool

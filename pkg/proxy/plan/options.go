@@ -34,11 +34,14 @@ type Options struct {
 	Balancing Balancing
 	// Fences bound the connections of Services.
 	Fences Fences
-	// FastPath lets long connections of the Services that wish it take the fast path.
-	FastPath bool
+	// FastPath lets long connections take the fast path.
+	FastPath FastPath
 	// Canary are listeners of the proxy itself, at most one of each family, to which it connects through its own rules.
 	Canary []netip.AddrPort
 }
+
+// FastPath says which Services have a fast path, if On is set: those that wish it, and with All also those that say nothing.
+type FastPath struct{ On, All bool }
 
 // Limits bounds the rules of one Service: its last ports are not served if there would be more. The zero value bounds nothing.
 type Limits struct {
@@ -120,7 +123,7 @@ func decideNode(snap *cluster.Snapshot, opts *Options) *Node {
 			node.NodePortAddrs = append(node.NodePortAddrs, opts.NodePorts.of(snap.Node, family)...)
 		}
 	}
-	if opts.FastPath {
+	if opts.FastPath.On {
 		node.Devices = snap.Node.Devices
 	}
 	for _, cidr := range snap.ServiceCIDRs {

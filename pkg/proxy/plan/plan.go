@@ -26,6 +26,8 @@ type Plan struct {
 	// Hairpins counts the Services that have an address among their HairpinAddrs, for backends that match connections
 	// after translation.
 	Hairpins cluster.Map[netip.Addr, int]
+	// LocalPods counts the Services that have a usable endpoint on this node at an address.
+	LocalPods cluster.Map[netip.Addr, int]
 	// Canary are the routes of Frontends that are the proxy's own, by which it tries its rules.
 	Canary []*Route
 	// Node holds the settings for the node as a whole.
@@ -48,7 +50,7 @@ func (p *Plan) Meets(to netip.AddrPort, protocol cluster.Protocol) iter.Seq[Fron
 			return
 		}
 		if _, served := slices.BinarySearchFunc(p.Node.NodePortAddrs, frontend.Addr, netip.Addr.Compare); served {
-			frontend.Addr = anyAddr(frontend.Family())
+			frontend.Addr = frontend.Family().Unspecified()
 			yield(frontend)
 		}
 	}
@@ -91,6 +93,7 @@ type Service struct {
 // rareLists are the lists that few Services have.
 type rareLists struct {
 	hairpinAddrs []netip.Addr
+	localPods    []netip.Addr
 	serving      []Serving
 	unbalanced   string
 	unfenced     string
@@ -104,6 +107,14 @@ func (s *Service) HairpinAddrs() []netip.Addr {
 		return nil
 	}
 	return s.rare.hairpinAddrs
+}
+
+// localPods returns the addresses of usable endpoints that are on this node.
+func (s *Service) localPods() []netip.Addr {
+	if s.rare == nil {
+		return nil
+	}
+	return s.rare.localPods
 }
 
 // Unbalanced returns why connections are not balanced as the annotations of the Service and its slices say; "" if they are, or if there are none.

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"k8s.io/utils/ptr"
+
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
@@ -54,10 +56,11 @@ func (d *decision) after(limit int) *decision {
 	out.Routes = slices.Clip(out.Routes)
 	next.out, next.rare = &out, d.rare
 	next.rare.hairpinAddrs, next.rare.serving = slices.Clip(d.rare.hairpinAddrs), slices.Clip(d.rare.serving)
+	next.rare.localPods = slices.Clip(d.rare.localPods)
 	for ; limit > 0 && len(next.ports) > 0; limit -= endpoints {
 		next.next()
 	}
-	next.rare.hairpinAddrs = sortedSet(slices.Clone(next.rare.hairpinAddrs))
+	next.rare.hairpinAddrs, next.rare.localPods = sortedSet(slices.Clone(next.rare.hairpinAddrs)), sortedSet(slices.Clone(next.rare.localPods))
 	return &next
 }
 
@@ -79,7 +82,7 @@ func (d *decision) finish() *Service {
 	if len(d.rare.serving)+len(d.rare.hairpinAddrs)+len(d.rare.unbalanced)+len(d.rare.unfenced) > 0 {
 		rare := d.rare
 		slices.SortStableFunc(rare.serving, Serving.compare)
-		rare.hairpinAddrs = sortedSet(rare.hairpinAddrs)
+		rare.hairpinAddrs, rare.localPods = sortedSet(rare.hairpinAddrs), sortedSet(rare.localPods)
 		d.out.rare = &rare
 	}
 	d.out.HealthCheck = d.healthCheck()
@@ -126,7 +129,7 @@ func (d *decision) addresses(port *cluster.ServicePort, family cluster.Family) [
 		add(ExternalIP, port.Port, d.service.ExternalIPs()...)
 	}
 	if port.NodePort != 0 {
-		all = append(all, address{NodePort, anyAddr(family), port.NodePort})
+		all = append(all, address{NodePort, family.Unspecified(), port.NodePort})
 	}
 	return all
 }
@@ -135,13 +138,6 @@ func (d *decision) addresses(port *cluster.ServicePort, family cluster.Family) [
 // loopback or multicast address belongs to each machine itself.
 func usable(addr netip.Addr) bool {
 	return addr.IsValid() && !addr.IsUnspecified() && !addr.IsLoopback() && !addr.IsMulticast()
-}
-
-func anyAddr(family cluster.Family) netip.Addr {
-	if family == cluster.IPv6 {
-		return netip.IPv6Unspecified()
-	}
-	return netip.IPv4Unspecified()
 }
 
 // port computes all routes of one port in one family.
@@ -170,7 +166,7 @@ func (d *decision) port(port *cluster.ServicePort, family cluster.Family) {
 			Kind:     a.kind,
 			Service:  d.service.Name, Name: name,
 			Affinity: affinity, Fence: d.fence,
-			FastPath: d.opts.FastPath && d.service.FastPath && port.Protocol != cluster.SCTP,
+			FastPath: d.opts.FastPath.On && ptr.Deref(d.service.FastPath, d.opts.FastPath.All) && port.Protocol != cluster.SCTP,
 		}
 		if a.kind == ClusterIP {
 			d.internal(route, everywhere, here)
@@ -185,6 +181,9 @@ func (d *decision) port(port *cluster.ServicePort, family cluster.Family) {
 	for i := range all {
 		if all[i].rank() > unusable && d.mayBeHere(all[i].Endpoint) {
 			d.rare.hairpinAddrs = append(d.rare.hairpinAddrs, all[i].addr.Addr())
+			if all[i].Conditions&cluster.Local != 0 {
+				d.rare.localPods = append(d.rare.localPods, all[i].addr.Addr())
+			}
 		}
 	}
 }

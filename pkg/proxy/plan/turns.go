@@ -290,7 +290,7 @@ func between(before, after *Service) *Service {
 	mixed.HealthCheck = before.HealthCheck.atMost(after.HealthCheck)
 	mixed.ClusterIPs = union(sortedSet(slices.Clone(before.ClusterIPs)), sortedSet(slices.Clone(after.ClusterIPs)), netip.Addr.Compare)
 	mixed.rare = &rareLists{hairpinAddrs: union(before.HairpinAddrs(), after.HairpinAddrs(), netip.Addr.Compare), serving: slices.Clone(before.Serving()),
-		unbalanced: after.Unbalanced(), unfenced: after.Unfenced()}
+		localPods: after.localPods(), unbalanced: after.Unbalanced(), unfenced: after.Unfenced()}
 	for _, serving := range after.Serving() {
 		at, found := slices.BinarySearchFunc(mixed.rare.serving, serving, Serving.compare)
 		if !found {

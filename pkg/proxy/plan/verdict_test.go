@@ -543,6 +543,7 @@ func TestClusterCIDR(t *testing.T) {
 		{[]string{"10.3.0.9 here"}, 1},
 		{[]string{"10.3.0.9 here", localPod + " here"}, 0},
 		{[]string{nodeIP + " here", otherPod, "10.3.0.9"}, 0}, // a pod in the host's network, and pods of other nodes
+		{[]string{"10.3.0.9 nowhere"}, 0},                     // the API server, whose slice names no node
 	} {
 		w := newWorld(t)
 		w.update(func(u *cluster.Update) {

@@ -5,8 +5,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
-	"sync"
 )
 
 const (
@@ -17,8 +15,7 @@ const (
 )
 
 // Limit bounds the connections of some listeners together. New ones are always accepted: if there are too many, one of the source that
-// has the most is reset. So a client that connects seldom is served, whatever the others do, and they may use what nobody else needs.
-// (netutil.LimitListener makes new clients wait until the old ones end.)
+// has the most is reset. (netutil.LimitListener makes new clients wait until the old ones end.)
 type Limit struct {
 	// Most is the number of connections.
 	Most int
@@ -29,9 +26,7 @@ type Limit struct {
 	// Closed is called when a connection was reset to make room.
 	Closed func()
 
-	mu      sync.Mutex
-	open    []*connection // the oldest one first
-	sources map[Source]int
+	open shares
 }
 
 // Source is who opens connections: a user of this machine, an IPv4 address, or an IPv6 network. A user may have many addresses, and one
@@ -56,39 +51,36 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &connection{Conn: accepted, limit: l.limit, source: l.limit.sourceOf(accepted)}
+	c := &connection{Conn: accepted, limit: l.limit}
+	c.part = part{source: l.limit.sourceOf(accepted), size: 1, giveUp: c.reset}
 	if tcp, ok := accepted.(*net.TCPConn); ok { // an error means that the client is gone: reading reports it
 		_ = tcp.SetReadBuffer(receiveBuffer)
 		_ = tcp.SetWriteBuffer(l.limit.SendBuffer)
 	}
-	if surplus := l.limit.add(c); surplus != nil {
-		surplus.reset()
-		l.limit.Closed()
-	}
+	l.limit.open.add(&c.part, l.limit.Most)
 	return c, nil
 }
 
 // connection is a connection that counts until it is closed.
 type connection struct {
 	net.Conn
-	limit  *Limit
-	source Source
-	// idle reports whether a request was answered, and the next one has not begun. The limit's mu guards it.
-	idle bool
+	limit *Limit
+	part  part
 }
 
 // Close closes the connection.
 func (c *connection) Close() error {
-	c.limit.remove(c)
+	c.limit.open.remove(&c.part)
 	return c.Conn.Close()
 }
 
-// reset closes the connection, and lets the kernel forget at once what the client has not read.
+// reset closes the connection to make room, and lets the kernel forget at once what the client has not read.
 func (c *connection) reset() {
 	if tcp, ok := c.Conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
 	}
 	_ = c.Conn.Close()
+	c.limit.Closed()
 }
 
 // sourceOf returns who opened a connection. Clients of other networks than TCP are one source.
@@ -113,66 +105,12 @@ func addrPortOf(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(tcp.AddrPort().Addr().Unmap(), tcp.AddrPort().Port())
 }
 
-// add counts a connection, and returns the one to reset instead; nil if there is room for both.
-func (l *Limit) add(c *connection) (surplus *connection) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.sources == nil {
-		l.sources = map[Source]int{}
-	}
-	l.open = append(l.open, c)
-	l.sources[c.source]++
-	if len(l.open) <= l.Most {
-		return nil
-	}
-	surplus = l.surplus()
-	l.forget(surplus)
-	return surplus
-}
-
-// surplus returns the oldest connection of the sources with the most: one that is idle if there is one.
-func (l *Limit) surplus() *connection {
-	most := 0
-	for _, n := range l.sources {
-		most = max(most, n)
-	}
-	var oldest *connection
-	for _, c := range l.open {
-		switch {
-		case l.sources[c.source] < most:
-		case c.idle:
-			return c
-		case oldest == nil:
-			oldest = c
-		}
-	}
-	return oldest
-}
-
-func (l *Limit) remove(c *connection) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.forget(c)
-}
-
-// forget stops to count a connection; it may have done so before.
-func (l *Limit) forget(c *connection) {
-	i := slices.Index(l.open, c)
-	if i < 0 {
-		return
-	}
-	l.open = slices.Delete(l.open, i, i+1)
-	if l.sources[c.source]--; l.sources[c.source] == 0 {
-		delete(l.sources, c.source)
-	}
-}
-
-// observe records whether a connection is idle. It is the ConnState of a server.
+// observe records whether a connection is idle: a request was answered, and the next one has not begun. It is the ConnState of a server.
 func observe(c net.Conn, state http.ConnState) {
 	if c, ok := c.(*connection); ok {
-		c.limit.mu.Lock()
-		defer c.limit.mu.Unlock()
-		c.idle = state == http.StateIdle
+		c.limit.open.mu.Lock()
+		defer c.limit.open.mu.Unlock()
+		c.part.idle = state == http.StateIdle
 	}
 }
 
@@ -181,7 +119,7 @@ type sourceKey struct{}
 // withSource keeps the source of a connection for its requests. It is the ConnContext of a server.
 func withSource(ctx context.Context, c net.Conn) context.Context {
 	if c, ok := c.(*connection); ok {
-		return context.WithValue(ctx, sourceKey{}, c.source)
+		return context.WithValue(ctx, sourceKey{}, c.part.source)
 	}
 	return ctx
 }

@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/pprof"
+	"time"
 
 	"k8s.io/component-base/configz"
 	"k8s.io/component-base/logs"
@@ -25,9 +26,10 @@ type Pages struct {
 	Node string
 	// Profiling adds /debug/pprof, and PUT /debug/flags/v to set the log verbosity.
 	Profiling bool
-	// Statusz and Flagz add the pages /statusz and /flagz unless nil.
-	Statusz *Statusz
-	Flagz   *Flagz
+	// Start, the time when the program started, adds /statusz unless zero, and Flags, the values of its flags by name, /flagz unless nil. They
+	// must not contain secrets.
+	Start time.Time
+	Flags map[string]string
 	// API serves /api/ unless nil.
 	API http.Handler
 	// Page serves / and /services/NAMESPACE/NAME unless nil: the status page for people.
@@ -50,8 +52,8 @@ func (p *Pages) Handler() http.Handler {
 	if p.Profiling {
 		profiling(mux)
 	}
-	if p.Flagz != nil {
-		mux.Handle("/flagz", p.Flagz)
+	if p.Flags != nil {
+		mux.Handle("/flagz", flagz(p.Flags))
 	}
 	guarded := http.NewServeMux()
 	guarded.Handle("/", RefuseRebinding(mux, p.Node))
@@ -64,9 +66,9 @@ func (p *Pages) Handler() http.Handler {
 		guarded.Handle("/services/{namespace}/{name}", p.Page)
 		mux.paths = append(mux.paths, "/")
 	}
-	if p.Statusz != nil {
+	if !p.Start.IsZero() {
 		mux.paths = append(mux.paths, "/statusz")
-		mux.ServeMux.Handle("/statusz", p.Statusz.serve(mux.paths))
+		mux.ServeMux.Handle("/statusz", statusz(p.Start, mux.paths))
 	}
 	return guarded
 }

@@ -21,8 +21,8 @@ func pages() *Pages {
 		Mode:      "nftables",
 		Metrics:   http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "up 1") }),
 		Profiling: true,
-		Statusz:   &Statusz{},
-		Flagz:     &Flagz{Flags: map[string]string{"v": "2", "cleanup": "false"}},
+		Start:     time.Unix(1, 0),
+		Flags:     map[string]string{"v": "2", "cleanup": "false"},
 	}
 }
 
@@ -143,7 +143,7 @@ func TestPagesAndOthers(t *testing.T) {
 func TestZPages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := pages()
-		all.Statusz.Start = time.Now()
+		all.Start = time.Now()
 		time.Sleep(90 * time.Minute)
 		handler := all.Handler()
 		for _, test := range []struct {

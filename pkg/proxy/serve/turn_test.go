@@ -78,12 +78,12 @@ func TestReadersThatDoNotRead(t *testing.T) {
 	server.Start()
 	t.Cleanup(server.Close) // after the clients, for which it waits
 	waiting := func() (responses, bytes int) {
-		turn.mu.Lock()
-		defer turn.mu.Unlock()
-		for _, u := range turn.unread {
+		turn.unread.mu.Lock()
+		defer turn.unread.mu.Unlock()
+		for _, u := range turn.unread.parts {
 			bytes += u.size
 		}
-		return len(turn.unread), bytes
+		return len(turn.unread.parts), bytes
 	}
 	for i := range readers {
 		client, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", server.Listener.Addr().String())

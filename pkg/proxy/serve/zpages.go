@@ -18,17 +18,6 @@ import (
 // component is the program's name in a cluster.
 const component = "kube-proxy"
 
-// Statusz is the page with the program's version and start time (KEP-4827).
-type Statusz struct {
-	Start time.Time
-}
-
-// Flagz is the page with the program's flags (KEP-4828).
-type Flagz struct {
-	// Flags maps names to values. It must not contain secrets.
-	Flags map[string]string
-}
-
 // zpage is a page in two formats: an object of the API group config.k8s.io for programs, and text for people.
 type zpage struct {
 	kind string
@@ -39,11 +28,11 @@ type zpage struct {
 	text   string
 }
 
-// serve returns a handler for a page that lists these paths.
-func (s *Statusz) serve(paths []string) http.Handler {
+// statusz returns the page with the program's version, start time and these paths (KEP-4827).
+func statusz(start time.Time, paths []string) http.Handler {
 	paths = slices.Sorted(slices.Values(paths))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		start, up := s.Start.UTC(), time.Since(s.Start).Truncate(time.Second)
+		start, up := start.UTC(), time.Since(start).Truncate(time.Second)
 		goVersion, binary := runtime.Version(), version.Get().String()
 		zpage{
 			kind:  "Statusz",
@@ -58,12 +47,15 @@ func (s *Statusz) serve(paths []string) http.Handler {
 	})
 }
 
-func (f *Flagz) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// flagz returns the page with the program's flags (KEP-4828).
+func flagz(flags map[string]string) http.Handler {
 	var text strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(f.Flags)) {
-		fmt.Fprintf(&text, "%s=%s\n", name, f.Flags[name])
+	for _, name := range slices.Sorted(maps.Keys(flags)) {
+		fmt.Fprintf(&text, "%s=%s\n", name, flags[name])
 	}
-	zpage{kind: "Flagz", title: "flags", fields: map[string]any{"flags": f.Flags}, text: text.String()}.answer(w, r)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		zpage{kind: "Flagz", title: "flags", fields: map[string]any{"flags": flags}, text: text.String()}.answer(w, r)
+	})
 }
 
 // answer writes the format that the request accepts: text unless it asks for JSON or YAML of a supported version.

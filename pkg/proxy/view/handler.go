@@ -26,30 +26,29 @@ type Handler struct {
 	observer *Observer
 	mux      *http.ServeMux
 	local    http.Handler
-	// comparing is for comparisons with the kernel's rules, tracking for readings of the conntrack table.
-	comparing, tracking *ration
-	// whole is for responses that hold everything, and much memory; single for those about a Service, which may have 20,000
-	// endpoints.
-	whole, single *serve.Turn
 }
 
 // NewHandler returns the handler of the API.
 func NewHandler(o *Observer) *Handler {
-	h := &Handler{observer: o, mux: http.NewServeMux(), comparing: newRation("the rules were compared"), tracking: newRation("the connections were counted"), whole: serve.NewTurn(1), single: serve.NewTurn(1)}
+	h := &Handler{observer: o, mux: http.NewServeMux()}
+	whole := serve.NewTurn(1)  // for responses that hold everything, and much memory
+	single := serve.NewTurn(1) // for those about a Service, which may have 20,000 endpoints
+	comparing, tracking := serve.NewRestingTurn("the rules were compared"), serve.NewRestingTurn("the connections were counted")
 	rules := h.inForce(func(r *http.Request) (any, error) { return o.State().Ruleset(r.URL.Query().Get("mode")) })
+	compare := h.inForce(func(r *http.Request) (any, error) { return o.Compare(r.Context(), r.URL.Query().Get("mode")) })
 	index := &v1alpha1.Index{TypeMeta: v1alpha1.Meta(v1alpha1.KindIndex)}
 	for path, handler := range map[string]http.Handler{
 		"/info":        respond(func(*http.Request) (any, error) { return o.State().Describe(), nil }),
 		"/services":    respond(h.inForce(h.services)),
 		"/explain":     respond(h.inForce(h.explain)),
-		"/connections": respond(h.inForce(h.open)),
-		"/comparison":  respond(h.inForce(h.compare)),
+		"/connections": tracking.Handler(respond(h.inForce(h.open))),
+		"/comparison":  comparing.Handler(respond(compare)),
 		"/repairs":     respond(h.inForce(func(*http.Request) (any, error) { return o.Repairs(), nil })),
 		"/history":     respond(func(*http.Request) (any, error) { return o.History(), nil }),
-		"/rules":       h.whole.Handler(respond(rules)),
-		"/digests":     h.whole.Handler(respond(h.inForce(h.digests))),
+		"/rules":       whole.Handler(respond(rules)),
+		"/digests":     whole.Handler(respond(h.inForce(h.digests))),
 
-		"/services/{namespace}/{name}": h.single.Handler(respond(h.inForce(h.service))),
+		"/services/{namespace}/{name}": single.Handler(respond(h.inForce(h.service))),
 	} {
 		h.mux.Handle(v1alpha1.Path+path, handler)
 		index.Paths = append(index.Paths, v1alpha1.Path+path)
@@ -71,7 +70,7 @@ func respond(answer func(*http.Request) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		object, err := answer(r)
 		if err != nil {
-			fail(w, err)
+			serve.Fail(w, codeOf(err), err.Error())
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
@@ -84,18 +83,15 @@ func respond(answer func(*http.Request) (any, error)) http.Handler {
 	})
 }
 
-// fail serves an error as a Status.
-func fail(w http.ResponseWriter, err error) {
-	code := http.StatusInternalServerError
-	var own *serve.Error
-	var question *status.QuestionError
-	switch {
-	case errors.As(err, &own):
-		code = own.Code
-	case errors.As(err, &question):
-		code = http.StatusBadRequest
+// codeOf returns the status code of an error.
+func codeOf(err error) int {
+	if own, ok := errors.AsType[*serve.Error](err); ok {
+		return own.Code
 	}
-	serve.Fail(w, code, err.Error())
+	if _, ok := errors.AsType[*status.QuestionError](err); ok {
+		return http.StatusBadRequest
+	}
+	return http.StatusInternalServerError
 }
 
 // inForce answers only when rules are in force: before, any answer would be wrong.
@@ -146,7 +142,7 @@ func (h *Handler) services(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return list(s, f, counts, failed), nil
+	return streamed(s, f, counts, failed), nil
 }
 
 func (h *Handler) service(r *http.Request) (any, error) {
@@ -177,13 +173,6 @@ func (h *Handler) explain(r *http.Request) (any, error) {
 	return h.observer.State().Explain(status.Question{From: query.Get("from"), To: query.Get("to"), Interface: query.Get("interface")})
 }
 
-// compare reads the kernel's rules.
-func (h *Handler) compare(r *http.Request) (any, error) {
-	return h.comparing.do(r.Context(), func(ctx context.Context) (any, error) {
-		return h.observer.Compare(ctx, r.URL.Query().Get("mode"))
-	})
-}
-
 // open reads the conntrack table.
 func (h *Handler) open(r *http.Request) (any, error) {
 	f, err := status.ParseOpenFilter(r.URL.Query().Get("service"), r.URL.Query().Get("endpoint"))
@@ -194,5 +183,5 @@ func (h *Handler) open(r *http.Request) (any, error) {
 	if _, known := s.Snapshot.Services.Get(f.Service); f.Service != (cluster.ServiceName{}) && !known {
 		return nil, serve.Errorf(http.StatusNotFound, "%s", s.Missing(f.Service))
 	}
-	return h.tracking.do(r.Context(), func(ctx context.Context) (any, error) { return h.observer.State().Open(ctx, f) })
+	return s.Open(r.Context(), f)
 }

@@ -35,11 +35,8 @@ func (h *history) add(s *v1alpha1.Sync, finished time.Time, changes int) {
 	m.Seconds += s.Seconds
 	m.Slowest = max(m.Slowest, s.Seconds)
 	m.Changes += changes
-	for _, family := range s.Families {
-		if family.Error != "" {
-			m.Failed++
-			break
-		}
+	if len(s.Failed()) > 0 {
+		m.Failed++
 	}
 }
 

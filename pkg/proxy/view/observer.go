@@ -180,12 +180,10 @@ func (o *Observer) State() *status.State {
 		Info: v1alpha1.Info{Version: o.config.Version, Mode: o.config.Mode, Families: status.Texts(o.config.Families), Started: &o.config.Started, Sync: o.last, Waiting: waiting, Problems: problems},
 	}
 	if !o.synced.IsZero() {
-		synced := o.synced
-		s.Info.Synced = &synced
+		s.Info.Synced = new(o.synced)
 	}
 	if !o.queued.IsZero() {
-		queued := o.queued
-		s.Info.Pending = &queued
+		s.Info.Pending = new(o.queued)
 	}
 	return s
 }
@@ -248,8 +246,7 @@ func (o *Observer) changed(name cluster.ServiceName) *v1alpha1.Change {
 	}
 	out := &v1alpha1.Change{Arrived: c.arrived}
 	if !c.programmed.IsZero() {
-		seconds := c.programmed.Sub(c.arrived).Seconds()
-		out.Programmed, out.Seconds = &c.programmed, &seconds
+		out.Programmed, out.Seconds = &c.programmed, new(c.programmed.Sub(c.arrived).Seconds())
 	}
 	return out
 }

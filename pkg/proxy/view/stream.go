@@ -12,8 +12,8 @@ import (
 // stream writes an object whose items are too many to be held in memory: 45,000 Services are some 30 MB.
 type stream func(encoder *json.Encoder, w io.Writer)
 
-// list streams a ServiceList. failed is why there are no counters. It ends when the client has closed the connection.
-func list(s *status.State, f status.Filter, counts *backend.Connections, failed string) stream {
+// streamed streams a ServiceList. failed is why there are no counters. It ends when the client has closed the connection.
+func streamed(s *status.State, f status.Filter, counts *backend.Connections, failed string) stream {
 	return func(encoder *json.Encoder, w io.Writer) {
 		text, err := json.Marshal(s.List(f, counts, failed))
 		if err != nil {

@@ -20,16 +20,15 @@ A file begins with
     apiVersion: %s/%s
     kind: %s
 
-and all fields are optional. Durations have a unit, such as 30s or 1h30m. With a file (--config), all flags of fields are ignored except
---hostname-override and those for logging, which override the file. Without a file the defaults are those of v1alpha1.
+and all fields are optional. Durations have a unit, such as 30s. With a file (--config), flags of fields are ignored except --hostname-override
+and those for logging, which override it. Without a file the defaults are those of v1alpha1.
 
-v1alpha1, which Kubernetes has, is read too; "kube-proxy config convert FILE" converts between both. Kubernetes has not published v1alpha2,
-which has the shape that KEP-784 proposes: only this proxy reads it. If Kubernetes publishes another shape, files of this one will be rejected
-or converted, never read with another meaning.
+v1alpha1, which Kubernetes has, is read too; "kube-proxy config convert FILE" converts between both. v1alpha2 is what KEP-784 proposes, and only
+this proxy reads it. If Kubernetes publishes another shape, files of this one will be rejected or converted, never read with another meaning.
 
-If the file is written in place or replaced by a rename, and is valid and different, the proxy exits with 1, so that systemd starts it again;
-the rules stay in force. When a ConfigMap changes, restart the pods with "kubectl rollout restart". Until then, and while a file is invalid,
-the log, an Event on the Node and the gauge serviceproxy_config_differs report it. A pipe is read once.
+If the file changes, in place or by a rename, and is valid, the proxy exits with 1, so that systemd starts it again; the rules stay in force.
+After a change of a ConfigMap, restart the pods with "kubectl rollout restart". Until then, and while a file is invalid, the log, an Event on
+the Node and the gauge serviceproxy_config_differs report it.
 
 | field, flag | default, or type | meaning |
 |---|---|---|

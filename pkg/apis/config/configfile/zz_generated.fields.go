@@ -149,6 +149,8 @@ func Fields() []Field {
 			Doc: "nftables holds settings of the nftables backend."},
 		{Path: "nftables.masqueradeBit", Type: "integer", Default: "14", V1alpha1: "nftables.masqueradeBit",
 			Doc: "masqueradeBit is the bit of the packet mark, 0 to 31, that asks for masquerading."},
+		{Path: "nftables.fastPath", Type: "string", V1alpha1: "nftables.fastPath",
+			Doc: "fastPath is Annotated or All: the long connections of Services with the annotation kube-proxy/fast-path \"true\", or of all without \"false\", take the kernel's fast path. Empty means Annotated. Alpha: All needs the feature gate FlowtableFastPath."},
 		{Path: "winkernel", Type: "section", V1alpha1: "winkernel",
 			Doc: "winkernel holds settings of the Windows kernel backend. It has no effect."},
 		{Path: "winkernel.networkName", Type: "string", V1alpha1: "winkernel.networkName",

@@ -62,6 +62,9 @@ func MissingIn(in *config.KubeProxyConfiguration) []config.Loss {
 	if len(in.ConnectionLimits) > 0 {
 		lose("connectionLimits", "dropped; v1alpha1 has none")
 	}
+	if in.NFTables.FastPath != "" {
+		lose("nftables.fastPath", "%s dropped; v1alpha1 has none", in.NFTables.FastPath)
+	}
 	if in.ConfigHardFail {
 		lose("configHardFail", "true dropped; v1alpha1 logs a warning and continues")
 	}

@@ -28,8 +28,7 @@ A running proxy serves JSON below /api/v1alpha1 of its metrics address (127.0.0.
 curl -s 127.0.0.1:10249/api/v1alpha1/services/default/web?connections=true
 ` + "```" + `
 
-* **Read-only.** It answers GET and HEAD.
-* **Local.** Only clients on this machine are served, whatever the metrics address; others get 403. Use ` + "`kubectl exec`" + ` or
+* **Read-only and local.** It answers GET and HEAD to clients on this machine, whatever the metrics address; others get 403: use
   ` + "`kubectl port-forward`" + `. A Host header other than localhost, a loopback address or the server's own gets 421 (DNS rebinding).
 * **In force.** Except /info and /history, answers describe the state that was last in force in all IP families; before the first sync
   they are 503.
@@ -37,10 +36,9 @@ curl -s 127.0.0.1:10249/api/v1alpha1/services/default/web?connections=true
   for readers. /comparison reads all rules, and /connections conntrack's table, within 25 seconds; then each pauses four times as long.
 * **Versioned.** Within a version fields are only added. An error is a Status with the HTTP status code.
 
-All objects have kind and apiVersion (serviceproxy/v1alpha1). Their fields are described in [types.go](../pkg/apis/status/v1alpha1/types.go) and
-[history.go](../pkg/apis/status/v1alpha1/history.go); what only "trace -o json" and "explain --try -o json" print, in
-[printed.go](../pkg/apis/status/v1alpha1/printed.go). Clients in Go may import the package. Numbers of connections are there with
-connections=true, and count from when the kernel created the counter: a change of the number of endpoints replaces it.
+All objects have kind and apiVersion (serviceproxy/v1alpha1); [the package](../pkg/apis/status/v1alpha1), which clients in Go may import, describes
+their fields. Numbers of connections are there with connections=true, and count from when the kernel created the counter: a change of the number
+of endpoints replaces it.
 
 `
 

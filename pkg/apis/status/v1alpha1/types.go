@@ -97,6 +97,19 @@ type Sync struct {
 	Families []FamilySync `json:"families"`
 }
 
+// Failed returns the families in which it failed; none if there was no sync.
+func (s *Sync) Failed() (failed []FamilySync) {
+	if s == nil {
+		return nil
+	}
+	for _, family := range s.Families {
+		if family.Error != "" {
+			failed = append(failed, family)
+		}
+	}
+	return failed
+}
+
 // FamilySync is the result of a sync in one IP family.
 type FamilySync struct {
 	// Family is IPv4 or IPv6.

@@ -2,7 +2,12 @@
 // requests and dumps, retrying interrupted reads, error texts, and waiting for packets.
 //
 // It contains no commands, attributes or meanings of a single subsystem. Buffers are reused and no message is copied, so
-// what a callback gets is valid until it returns. docs/decisions/0016 explains why this is not a library.
+// what a callback gets is valid until it returns.
+//
+// It is our own because libraries are slower: github.com/google/nftables reads a map of 45,000 elements in 1.1 to 1.2 s, with 113 MB,
+// instead of 0.10 to 0.17 s, with 24 KB (it reads into small buffers, and the kernel walks over all elements for each chunk);
+// vishvananda/netlink/nl sweeps 200,000 conntrack entries in 4.5 to 5.3 s instead of 1.9 to 2.2 s (TestKernelLargeTable), and can neither
+// send a batch nor return an error for each message. Tests compare our encoding with nft's (TestKernelRulesAsText).
 //
 // Layouts and numbers are those of the kernel's headers:
 //

@@ -27,7 +27,9 @@ const (
 
 // dispatch describes the chains of a place: few, the chain that holds its rules while they are few (see namedChains), and
 // the names of its tree's chains otherwise: root, and root, a hyphen and the digits of a path. The names have prefixCluster,
-// so that other programs recognise them (docs/decisions/0008), and are shorter than any hash.
+// the only one of a Service's prefixes that both kube-proxy and Calico clean up in the nat table, and are shorter than any hash. After a
+// switch to kube-proxy, tree chains of the filter table remain without effect until "iptables -X". A tree has at most nine levels,
+// because nf_tables follows at most 16 nested chains.
 type dispatch struct {
 	table, few, root string
 	shape            *shape

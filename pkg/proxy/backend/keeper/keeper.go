@@ -2,7 +2,19 @@
 //
 // What the kernel holds is known from what was written or read last, and from the kernel's notifications of all
 // transactions. What another program wrote is read again, and compared with what should be there; nothing is remembered of
-// our own writes but what they wrote. The plan of these types is in docs/decisions/0032.
+// our own writes but what they wrote.
+//
+//   - [nf.Watch] receives all notifications, and keeps what was written to our tables. Transactions are numbered without gaps, so it
+//     knows whether it missed any. While we write more than 1,000 objects it leaves the group; the generation then shows whether
+//     another program wrote.
+//   - [Keeper] knows what was touched since it was last compared. A Sync compares what is quick, writes, and asks whether there were
+//     exactly our transactions; otherwise what was written is touched. Check compares what is touched, within one budget.
+//   - A backend knows what the kernel had when it was last read or written. A difference is corrected in that knowledge, and the next
+//     diff repairs it.
+//
+// When each backend decided by itself what to compare and trust, both had holes: an added element of a large set, or a chain that was
+// changed while it was written, could stay for good. An engine for both diffs would cost memory for each element, and our own
+// transactions cannot be recognised by the program's name (others run nft too) or the process id (it is that of a thread).
 package keeper
 
 import (

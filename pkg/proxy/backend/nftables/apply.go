@@ -203,7 +203,7 @@ func (a *applier) change() error {
 // sized writes sized chains. empty adds or flushes one.
 //
 // They are written over netlink like the elements: that does not start nft, and nft 1.0.6 could not write them
-// (docs/decisions/0031).
+// (package nft).
 func (a *applier) sized(chains []target, empty func(name, comment string)) error {
 	for _, t := range chains {
 		if t.kind == from || t.kind == bounds { // written by prepare

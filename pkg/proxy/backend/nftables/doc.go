@@ -17,6 +17,11 @@
 // entries need. A state also has each endpoint in its slot, and what only a table in the kernel can have: a fingerprint,
 // strays and leftovers, and what others altered.
 //
+// The fingerprint covers the table without elements, counters and handles, and is in the table itself, with a digest of the text
+// behind it. A restarted proxy that computes the same two reads only the elements, and writes nothing if nothing changed; otherwise it
+// rewrites the skeleton, without disturbing traffic. Listings cannot be compared: knftables' have no content, and nft's depend on its
+// version; and the generation does not say who wrote. It takes 0.1 ms, so the running proxy uses it too.
+//
 // The files. Each uses only those before it:
 //
 //	affinity, target          names of pools and sized chains

@@ -102,7 +102,7 @@ func (l *fastLab) set(endpoint int, ranges string) *plan.Plan {
 	})
 	slices.SortFunc(devices, func(a, b cluster.Device) int { return strings.Compare(a.Name, b.Name) })
 	snapshot := fastService{true, l.Node1.Pods[endpoint].IPv4.String(), ranges}.snapshot(l.T, l.family, devices...)
-	p := plan.Compute(snapshot, &plan.Options{FastPath: true}, nil)
+	p := plan.Compute(snapshot, &plan.Options{FastPath: plan.FastPath{On: true}}, nil)
 	l.sync(p)
 	return p
 }

@@ -19,7 +19,7 @@ import (
 // fastPlan is a plan for a Service with a load balancer IP and a node port that asks for the fast path or not.
 func fastPlan(t *testing.T, family cluster.Family, fast bool, devices ...cluster.Device) *plan.Plan {
 	t.Helper()
-	return plan.Compute(fastService{fast, "10.244.1.2", ""}.snapshot(t, family, devices...), &plan.Options{FastPath: true}, nil)
+	return plan.Compute(fastService{fast, "10.244.1.2", ""}.snapshot(t, family, devices...), &plan.Options{FastPath: plan.FastPath{On: true}}, nil)
 }
 
 // fastService is a Service that asks for the fast path or not, with one endpoint and, unless they are empty, source ranges.
