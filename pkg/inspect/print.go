@@ -3,7 +3,6 @@ package inspect
 import (
 	"cmp"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -23,11 +22,12 @@ type Printer struct {
 	NoHeaders bool
 }
 
-// PrintProblems prints what is wrong with the proxy as a whole.
-func PrintProblems(out io.Writer, info *v1alpha1.Info) {
+// Problems shows what is wrong with the proxy as a whole.
+func (Printer) Problems(info *v1alpha1.Info) (text string) {
 	for _, problem := range info.Problems {
-		fmt.Fprintf(out, "Warning: %s: %s\n", problem.Reason, terminal.Printable(problem.Message))
+		text += "Warning: " + problem.Reason + ": " + terminal.Printable(problem.Message) + "\n"
 	}
+	return text
 }
 
 // maxPorts is the number of ports that a row of the list names, and of addresses in a column.

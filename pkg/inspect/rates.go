@@ -8,11 +8,7 @@ import (
 )
 
 // Rates are connections per second since an earlier reading. A nil Rates knows none.
-type Rates struct {
-	since   time.Duration
-	earlier map[string]uint64
-	now     map[string]uint64
-}
+type Rates struct{ now, earlier *Counters }
 
 // Counters are the counters of one reading, by a name of their own, with its time.
 type Counters struct {
@@ -50,7 +46,7 @@ func (c *Counters) Since(earlier *Counters) *Rates {
 	if earlier == nil {
 		return nil
 	}
-	return &Rates{since: c.at.Sub(earlier.at), earlier: earlier.values, now: c.values}
+	return &Rates{c, earlier}
 }
 
 func serviceKey(s *v1alpha1.Service) string { return s.Namespace + "/" + s.Name }
@@ -75,14 +71,14 @@ func (r *Rates) refused(s *v1alpha1.Service) float64 { return r.of(refusedKey(s)
 
 // of returns the rate of a counter; one that is smaller than before was created again.
 func (r *Rates) of(name string) float64 {
-	if r == nil || r.since <= 0 {
+	if r == nil || !r.now.at.After(r.earlier.at) {
 		return 0
 	}
-	now, before := r.now[name], r.earlier[name]
+	now, before := r.now.values[name], r.earlier.values[name]
 	if now < before {
 		before = 0
 	}
-	return float64(now-before) / r.since.Seconds()
+	return float64(now-before) / r.now.at.Sub(r.earlier.at).Seconds()
 }
 
 func rate(perSecond float64) string { return strconv.FormatFloat(perSecond, 'f', 1, 64) }

@@ -91,8 +91,13 @@ func InParallel(n, atOnce int, do func(i int)) {
 // maxAsked bounds how many endpoints are asked themselves.
 const maxAsked = 100
 
-// answered is the result of an endpoint that was asked itself and answers.
-const answered = "answered"
+// The expected results of a connection, as of an endpoint that was asked itself.
+const (
+	answered = "answered"
+	refused  = "refused"
+	noAnswer = "no answer"
+	denied   = "denied at send"
+)
 
 // askEndpoints opens a connection to each endpoint itself if some connections to the Service failed, and returns the results by address.
 func (t *trial) askEndpoints(ctx context.Context) map[string]string {
@@ -103,31 +108,13 @@ func (t *trial) askEndpoints(ctx context.Context) map[string]string {
 	addresses := e.Endpoints[:min(len(e.Endpoints), maxAsked)]
 	results := make([]string, len(addresses))
 	InParallel(len(addresses), parallel, func(i int) {
-		one := &trial{}
-		one.record(connect(ctx, "tcp", addresses[i]))
-		results[i] = one.result()
+		results[i] = resultOf(connect(ctx, "tcp", addresses[i]))
 	})
 	all := map[string]string{}
 	for i, address := range addresses {
 		all[address] = results[i]
 	}
 	return all
-}
-
-// result names the result of a single connection.
-func (t *trial) result() string {
-	switch {
-	case t.Connected > 0:
-		return answered
-	case t.Refused > 0:
-		return "refused"
-	case t.TimedOut > 0:
-		return "no answer"
-	case t.Denied > 0:
-		return "denied at send"
-	default:
-		return t.Error
-	}
 }
 
 // asked returns how many endpoints were asked themselves, and how many of them did not answer.
@@ -181,7 +168,7 @@ func reached(ctx context.Context, r Reader, e *v1alpha1.Explanation) (map[string
 }
 
 // errSilent is the result of a datagram that nothing answered.
-var errSilent = errors.New("no answer")
+var errSilent = errors.New(noAnswer)
 
 // connect opens a connection and closes it. A datagram has one byte.
 func connect(ctx context.Context, network, to string) error {
@@ -208,17 +195,33 @@ func connect(ctx context.Context, network, to string) error {
 	return err
 }
 
-// record counts a result.
-func (t *trial) record(err error) {
+// resultOf names the result of a connection; it is the text of an unexpected error.
+func resultOf(err error) string {
 	var timeout net.Error
 	switch {
 	case err == nil:
-		t.Connected++
+		return answered
 	case errors.Is(err, syscall.ECONNREFUSED):
-		t.Refused++
+		return refused
 	case errors.Is(err, syscall.EPERM):
-		t.Denied++
+		return denied
 	case errors.Is(err, errSilent), errors.As(err, &timeout) && timeout.Timeout():
+		return noAnswer
+	default:
+		return err.Error()
+	}
+}
+
+// record counts a result.
+func (t *trial) record(err error) {
+	switch resultOf(err) {
+	case answered:
+		t.Connected++
+	case refused:
+		t.Refused++
+	case denied:
+		t.Denied++
+	case noAnswer:
 		t.TimedOut++
 	default:
 		t.Failed++

@@ -22,10 +22,15 @@ type Watch struct {
 
 // Run calls show until it fails or ctx ends, which is no error.
 func (w Watch) Run(ctx context.Context, show func() error) error {
-	for first := true; ; first = false {
-		if err := w.separate(first); err != nil {
+	before := ""
+	for {
+		if w.Terminal {
+			before = clearScreen
+		}
+		if _, err := fmt.Fprint(w.Out, before); err != nil {
 			return err
 		}
+		before = w.Separator
 		if err := show(); err != nil && ctx.Err() == nil {
 			return err
 		}
@@ -35,17 +40,4 @@ func (w Watch) Run(ctx context.Context, show func() error) error {
 		case <-time.After(w.Interval):
 		}
 	}
-}
-
-// separate separates a round from the one before.
-func (w Watch) separate(first bool) error {
-	text := ""
-	switch {
-	case w.Terminal:
-		text = clearScreen
-	case !first:
-		text = w.Separator
-	}
-	_, err := fmt.Fprint(w.Out, text)
-	return err
 }

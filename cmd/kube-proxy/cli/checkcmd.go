@@ -59,7 +59,7 @@ Exit codes: 0 if nothing failed, 1 if something did, 2 if the command line canno
 	flags.StringVar(&opts.kubeconfig, "kubeconfig", "", "Kubeconfig `file`, instead of the configuration's.")
 	flags.StringVar(&opts.mode, "proxy-mode", "", "Proxy `mode`, instead of the configuration's or the running proxy's: iptables, nftables.")
 	flags.StringVar(&opts.host, app.HostnameFlag, "", "Node `name`, instead of the configuration's.")
-	opts.onNode.addFlags(command, "Run the checks in the proxy's pod of this Node `name`, by pods/exec. Ctrl-C does not end them there.")
+	opts.addFlags(command, "Run the checks in the proxy's pod of this Node `name`, by pods/exec. Ctrl-C does not end them there.")
 	flags.StringSliceVar(&opts.skip, "skip", nil, "Leave out these `groups` of checks: "+strings.Join(check.Groups(), ", ")+".")
 	outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
 	accept(command, "proxy-mode", servedModes())

@@ -145,7 +145,7 @@ func failing(cmd *cobra.Command, from inspect.Reader, family string) error {
 	if err != nil {
 		return err
 	}
-	inspect.PrintProblems(cmd.ErrOrStderr(), info)
+	fmt.Fprint(cmd.ErrOrStderr(), printer(cmd).Problems(info))
 	return inspect.Failing(info, family)
 }
 

@@ -81,14 +81,14 @@ func (t *Turn) make(handler http.Handler, w http.ResponseWriter, r *http.Request
 	source := SourceOf(r)
 	own := t.join(source)
 	defer t.leave(source)
-	for _, turn := range []chan struct{}{own, t.turns} {
-		select {
-		case turn <- struct{}{}:
-			defer func() { <-turn }()
-		case <-waiting.Done():
-			return nil, errors.New(t.busy)
-		}
+	if !take(waiting, own) {
+		return nil, errors.New(t.busy)
 	}
+	defer func() { <-own }()
+	if !take(waiting, t.turns) {
+		return nil, errors.New(t.busy)
+	}
+	defer func() { <-t.turns }()
 	select {
 	case <-time.After(time.Until(t.rested)):
 	case <-waiting.Done():
@@ -100,6 +100,16 @@ func (t *Turn) make(handler http.Handler, w http.ResponseWriter, r *http.Request
 		t.rested = time.Now().Add(t.rest * time.Since(began))
 	}
 	return made, nil
+}
+
+// take waits for a turn, and reports whether it came before ctx ended.
+func take(ctx context.Context, turn chan struct{}) bool {
+	select {
+	case turn <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // join returns the turn among the requests of a source, until leave is called.

@@ -20,50 +20,39 @@ import (
 // countTimeout bounds the reading of the kernel's counters for one request.
 const countTimeout = 2 * time.Second
 
-// Handler serves the API below v1alpha1.Path. It serves only local clients (see serve.Reading), changes nothing and serves no
-// secrets: it knows Services, EndpointSlices and the Node.
-type Handler struct {
-	observer *Observer
-	mux      *http.ServeMux
-	local    http.Handler
-}
-
-// NewHandler returns the handler of the API.
-func NewHandler(o *Observer) *Handler {
-	h := &Handler{observer: o, mux: http.NewServeMux()}
+// NewHandler returns the handler of the API below v1alpha1.Path. It serves only local clients (see serve.Reading), changes nothing and serves
+// no secrets: it knows Services, EndpointSlices and the Node.
+func NewHandler(o *Observer) http.Handler {
+	mux := http.NewServeMux()
 	whole := serve.NewTurn(1)  // for responses that hold everything, and much memory
 	single := serve.NewTurn(1) // for those about a Service, which may have 20,000 endpoints
 	comparing, tracking := serve.NewRestingTurn("the rules were compared"), serve.NewRestingTurn("the connections were counted")
-	rules := h.inForce(func(r *http.Request) (any, error) { return o.State().Ruleset(r.URL.Query().Get("mode")) })
-	compare := h.inForce(func(r *http.Request) (any, error) { return o.Compare(r.Context(), r.URL.Query().Get("mode")) })
+	rules := o.ready(func(r *http.Request) (any, error) { return o.State().Ruleset(r.URL.Query().Get("mode")) })
+	compare := o.ready(func(r *http.Request) (any, error) { return o.Compare(r.Context(), r.URL.Query().Get("mode")) })
 	index := &v1alpha1.Index{TypeMeta: v1alpha1.Meta(v1alpha1.KindIndex)}
 	for path, handler := range map[string]http.Handler{
 		"/info":        respond(func(*http.Request) (any, error) { return o.State().Describe(), nil }),
-		"/services":    respond(h.inForce(h.services)),
-		"/explain":     respond(h.inForce(h.explain)),
-		"/connections": tracking.Handler(respond(h.inForce(h.open))),
+		"/services":    respond(o.ready(o.services)),
+		"/explain":     respond(o.ready(o.explain)),
+		"/connections": tracking.Handler(respond(o.ready(o.open))),
 		"/comparison":  comparing.Handler(respond(compare)),
-		"/repairs":     respond(h.inForce(func(*http.Request) (any, error) { return o.Repairs(), nil })),
+		"/repairs":     respond(o.ready(func(*http.Request) (any, error) { return o.Repairs(), nil })),
 		"/history":     respond(func(*http.Request) (any, error) { return o.History(), nil }),
 		"/rules":       whole.Handler(respond(rules)),
-		"/digests":     whole.Handler(respond(h.inForce(h.digests))),
+		"/digests":     whole.Handler(respond(o.ready(o.digests))),
 
-		"/services/{namespace}/{name}": single.Handler(respond(h.inForce(h.service))),
+		"/services/{namespace}/{name}": single.Handler(respond(o.ready(o.service))),
 	} {
-		h.mux.Handle(v1alpha1.Path+path, handler)
+		mux.Handle(v1alpha1.Path+path, handler)
 		index.Paths = append(index.Paths, v1alpha1.Path+path)
 	}
 	slices.Sort(index.Paths)
-	h.mux.Handle(v1alpha1.Path+"/{$}", respond(func(*http.Request) (any, error) { return index, nil }))
-	h.mux.Handle("/", respond(func(*http.Request) (any, error) {
+	mux.Handle(v1alpha1.Path+"/{$}", respond(func(*http.Request) (any, error) { return index, nil }))
+	mux.Handle("/", respond(func(*http.Request) (any, error) {
 		return nil, serve.Errorf(http.StatusNotFound, "path not found; "+v1alpha1.Path+"/ lists all paths, and docs/api.md describes them")
 	}))
-	h.local = serve.Reading(h.mux)
-	return h
+	return serve.Reading(mux)
 }
-
-// ServeHTTP serves one request.
-func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.local.ServeHTTP(w, r) }
 
 // respond serves what answer returns: an object, a stream, or an error.
 func respond(answer func(*http.Request) (any, error)) http.Handler {
@@ -94,10 +83,10 @@ func codeOf(err error) int {
 	return http.StatusInternalServerError
 }
 
-// inForce answers only when rules are in force: before, any answer would be wrong.
-func (h *Handler) inForce(answer func(*http.Request) (any, error)) func(*http.Request) (any, error) {
+// ready answers only when rules are in force: before, any answer would be wrong.
+func (o *Observer) ready(answer func(*http.Request) (any, error)) func(*http.Request) (any, error) {
 	return func(r *http.Request) (any, error) {
-		if err := h.observer.State().NotInForce(); err != nil {
+		if err := o.State().NotInForce(); err != nil {
 			return nil, serve.Errorf(http.StatusServiceUnavailable, "%s", err.Error())
 		}
 		return answer(r)
@@ -132,12 +121,12 @@ func counted(r *http.Request, s *status.State, endpoints bool, of func(yield fun
 	return counts, "", nil
 }
 
-func (h *Handler) services(r *http.Request) (any, error) {
+func (o *Observer) services(r *http.Request) (any, error) {
 	f, err := status.ParseFilter(r.URL.Query().Get("namespace"), r.URL.Query().Get("address"))
 	if err != nil {
 		return nil, err
 	}
-	s := h.observer.State()
+	s := o.State()
 	counts, failed, err := counted(r, s, false, s.Routes(f))
 	if err != nil {
 		return nil, err
@@ -145,8 +134,8 @@ func (h *Handler) services(r *http.Request) (any, error) {
 	return streamed(s, f, counts, failed), nil
 }
 
-func (h *Handler) service(r *http.Request) (any, error) {
-	s := h.observer.State()
+func (o *Observer) service(r *http.Request) (any, error) {
+	s := o.State()
 	name := cluster.ServiceName{Namespace: r.PathValue("namespace"), Name: r.PathValue("name")}
 	counts, failed, err := counted(r, s, true, s.RoutesOf(name))
 	if err != nil {
@@ -160,26 +149,26 @@ func (h *Handler) service(r *http.Request) (any, error) {
 	return service, nil
 }
 
-func (h *Handler) digests(r *http.Request) (any, error) {
+func (o *Observer) digests(r *http.Request) (any, error) {
 	services, err := parameter(r, "services")
 	if err != nil {
 		return nil, err
 	}
-	return h.observer.State().Digests(services), nil
+	return o.State().Digests(services), nil
 }
 
-func (h *Handler) explain(r *http.Request) (any, error) {
+func (o *Observer) explain(r *http.Request) (any, error) {
 	query := r.URL.Query()
-	return h.observer.State().Explain(status.Question{From: query.Get("from"), To: query.Get("to"), Interface: query.Get("interface")})
+	return o.State().Explain(status.Question{From: query.Get("from"), To: query.Get("to"), Interface: query.Get("interface")})
 }
 
 // open reads the conntrack table.
-func (h *Handler) open(r *http.Request) (any, error) {
+func (o *Observer) open(r *http.Request) (any, error) {
 	f, err := status.ParseOpenFilter(r.URL.Query().Get("service"), r.URL.Query().Get("endpoint"))
 	if err != nil {
 		return nil, err
 	}
-	s := h.observer.State()
+	s := o.State()
 	if _, known := s.Snapshot.Services.Get(f.Service); f.Service != (cluster.ServiceName{}) && !known {
 		return nil, serve.Errorf(http.StatusNotFound, "%s", s.Missing(f.Service))
 	}
