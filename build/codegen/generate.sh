@@ -10,7 +10,5 @@ new=$(mktemp -d)
 trap 'rm -rf "$new"' EXIT
 
 go run ./build/codegen pkg/apis/config/types.go >"$new/zz_generated.fields.go"
-mv "$new/zz_generated.fields.go" pkg/apis/config/configfile/
-go run ./cmd/kube-proxy config explain --markdown >"$new/config.md"
-go run ./cmd/kube-proxy config feature-gates --markdown >"$new/feature-gates.md"
-mv "$new/config.md" "$new/feature-gates.md" docs/
+mv "$new/zz_generated.fields.go" pkg/apis/config/
+go test ./cmd/kube-proxy/cli -run '^TestReferences$' -update

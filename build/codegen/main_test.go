@@ -12,7 +12,7 @@ func TestFresh(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := os.ReadFile("../../pkg/apis/config/configfile/zz_generated.fields.go")
+	got, err := os.ReadFile("../../pkg/apis/config/zz_generated.fields.go")
 	if err != nil || !bytes.Equal(got, want) {
 		t.Errorf("the descriptions of the configuration's fields are stale (%v): run make docs", err)
 	}

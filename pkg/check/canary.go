@@ -30,22 +30,6 @@ const (
 	CanaryHealthz CanaryLevel = "healthz"
 )
 
-// String returns the value.
-func (l *CanaryLevel) String() string { return string(*l) }
-
-// Set parses a value.
-func (l *CanaryLevel) Set(text string) error {
-	switch level := CanaryLevel(text); level {
-	case NoCanary, CanaryReports, CanaryHealthz:
-		*l = level
-		return nil
-	}
-	return fmt.Errorf("must be %s, %s or %s", NoCanary, CanaryReports, CanaryHealthz)
-}
-
-// Type returns the name of the value in the help.
-func (*CanaryLevel) Type() string { return "level" }
-
 const (
 	// period is the time between two connections of a family.
 	period = time.Second

@@ -220,13 +220,3 @@ func TestCanaryRun(t *testing.T) {
 		}
 	})
 }
-
-// TestCanaryLevel has the values of the flag.
-func TestCanaryLevel(t *testing.T) {
-	for text, valid := range map[string]bool{"none": true, "report": true, "healthz": true, "": false, "true": false} {
-		var l CanaryLevel
-		if err := l.Set(text); (err == nil) != valid || valid && l.String() != text {
-			t.Errorf("%q: %q, %v", text, l, err)
-		}
-	}
-}

@@ -20,9 +20,8 @@ const (
 	// (CVE-2020-8554). It gives operators time to migrate, and will be removed together with the feature.
 	AllowServiceExternalIPs featuregate.Feature = "AllowServiceExternalIPs"
 
-	// DisableNodeKubeProxyVersion leaves status.nodeInfo.kubeProxyVersion unset in the Node that package manifests makes
-	// from the machine (KEP-4004). If it is off, the field equals kubeletVersion, which is empty without a kubelet. In a
-	// cluster the kubelet writes the field, and a kubelet's gate of the same name decides.
+	// DisableNodeKubeProxyVersion leaves status.nodeInfo.kubeProxyVersion of a Node unset (KEP-4004). Nothing reads it: the kubelet writes the
+	// field, whose gate of the same name decides, and a Node that package manifests makes from the machine never has it.
 	DisableNodeKubeProxyVersion featuregate.Feature = "DisableNodeKubeProxyVersion"
 
 	// DrainIPVSMode keeps what established connections use of Kubernetes' kube-proxy in ipvs mode until they have ended.
@@ -52,40 +51,15 @@ const (
 	ServiceLimits featuregate.Feature = "ServiceLimits"
 )
 
-// Gates holds the values of the gates that this program reads. Gates of component-base's packages are read there.
-type Gates struct {
-	AllowServiceExternalIPs             bool
-	DisableNodeKubeProxyVersion         bool
-	DrainIPVSMode                       bool
-	FlowtableFastPath                   bool
-	KeepTerminatingUDPFlows             bool
-	KubeProxyNFTablesLocalhostNodePorts bool
-	LoadBalancerAlgorithms              bool
-	ManagedFieldsOptOutClient           bool
-	ResetGoneEndpoints                  bool
-	ServiceLimits                       bool
-
-	// ComponentStatusz and ComponentFlagz serve /statusz and /flagz.
-	ComponentStatusz bool
-	ComponentFlagz   bool
-}
-
 // Result is the result of reading a featureGates map or the flag --feature-gates.
 type Result struct {
-	// Gates holds the values.
-	Gates Gates
-	// Gate holds the same values for component-base's packages.
-	Gate featuregate.FeatureGate
+	// Gate holds the values.
+	Gate featuregate.MutableFeatureGate
 	// Warnings contains one line for each gate that was set but has no effect, or is deprecated.
 	Warnings []string
 	// Errors contains the errors of single gates, by name.
 	Errors map[string]error
-
-	gate featuregate.MutableFeatureGate
 }
-
-// AddMetrics publishes every gate's stage and value as the metric kubernetes_feature_enabled.
-func (r *Result) AddMetrics() { r.gate.AddMetrics() }
 
 // newGate returns a registry with all features of this proxy at their defaults.
 func newGate() featuregate.MutableVersionedFeatureGate {
@@ -108,7 +82,7 @@ func Read(set map[string]bool) Result { return readInto(newGate(), set) }
 
 // readInto sets gates of a registry.
 func readInto(gate featuregate.MutableVersionedFeatureGate, set map[string]bool) Result {
-	result := Result{Errors: map[string]error{}}
+	result := Result{Gate: gate, Errors: map[string]error{}}
 	known := gate.GetAll()
 	needed := map[string]bool{}
 	for _, name := range slices.Sorted(maps.Keys(set)) {
@@ -133,27 +107,7 @@ func readInto(gate featuregate.MutableVersionedFeatureGate, set map[string]bool)
 	if err := setter.SetFromMapWithLogger(logr.Discard(), needed); err != nil {
 		result.Errors[""] = err
 	}
-	result.Gate, result.gate = gate, gate
-	result.Gates = read(gate)
 	return result
-}
-
-// read returns the values of all gates.
-func read(gate featuregate.FeatureGate) Gates {
-	return Gates{
-		AllowServiceExternalIPs:             gate.Enabled(AllowServiceExternalIPs),
-		DisableNodeKubeProxyVersion:         gate.Enabled(DisableNodeKubeProxyVersion),
-		DrainIPVSMode:                       gate.Enabled(DrainIPVSMode),
-		FlowtableFastPath:                   gate.Enabled(FlowtableFastPath),
-		KeepTerminatingUDPFlows:             gate.Enabled(KeepTerminatingUDPFlows),
-		KubeProxyNFTablesLocalhostNodePorts: gate.Enabled(KubeProxyNFTablesLocalhostNodePorts),
-		LoadBalancerAlgorithms:              gate.Enabled(LoadBalancerAlgorithms),
-		ManagedFieldsOptOutClient:           gate.Enabled(ManagedFieldsOptOutClient),
-		ResetGoneEndpoints:                  gate.Enabled(ResetGoneEndpoints),
-		ServiceLimits:                       gate.Enabled(ServiceLimits),
-		ComponentStatusz:                    gate.Enabled(zpagesfeatures.ComponentStatusz),
-		ComponentFlagz:                      gate.Enabled(zpagesfeatures.ComponentFlagz),
-	}
 }
 
 // kubernetesGates contains the names of all feature gates of Kubernetes 1.20 to 1.37 and of client-go, one per line,

@@ -7,14 +7,21 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/component-base/featuregate"
+	zpagesfeatures "k8s.io/component-base/zpages/features"
 )
 
 // TestDefaults checks the defaults.
 func TestDefaults(t *testing.T) {
 	got := Read(nil)
-	want := Gates{DisableNodeKubeProxyVersion: true, ComponentStatusz: true, ComponentFlagz: true}
-	if got.Gates != want || len(got.Warnings)+len(got.Errors) > 0 {
-		t.Errorf("got %+v, want %+v", got, want)
+	var on []string
+	for _, gate := range Describe() {
+		if got.Gate.Enabled(featuregate.Feature(gate.Name)) {
+			on = append(on, gate.Name)
+		}
+	}
+	want := []string{"ComponentFlagz", "ComponentStatusz", "ContextualLogging", "DisableNodeKubeProxyVersion", "LoggingBetaOptions", "NativeHistograms"}
+	if !slices.Equal(on, want) || len(got.Warnings)+len(got.Errors) > 0 {
+		t.Errorf("on are %q, want %q; warnings %q, errors %v", on, want, got.Warnings, got.Errors)
 	}
 }
 
@@ -30,9 +37,9 @@ func TestRead(t *testing.T) {
 		"NoSuchGate":                  true,
 		"ALLALPHA":                    true,
 	})
-	gates := got.Gates
-	if !gates.AllowServiceExternalIPs || !gates.KubeProxyNFTablesLocalhostNodePorts || gates.ComponentFlagz || !gates.ComponentStatusz {
-		t.Errorf("gates are %+v", gates)
+	on := got.Gate.Enabled
+	if !on(AllowServiceExternalIPs) || !on(KubeProxyNFTablesLocalhostNodePorts) || on(zpagesfeatures.ComponentFlagz) || !on(zpagesfeatures.ComponentStatusz) {
+		t.Errorf("gates are %s", got.InForce())
 	}
 	if len(got.Warnings) != 3 || !strings.Contains(strings.Join(got.Warnings, "\n"), "AllowServiceExternalIPs is deprecated") ||
 		!strings.Contains(strings.Join(got.Warnings, "\n"), "IPv6DualStack has no effect") {
@@ -106,8 +113,8 @@ func TestInForce(t *testing.T) {
 	if len(again) != len(Describe()) || !again["AllowServiceExternalIPs"] || !again["KubeProxyNFTablesLocalhostNodePorts"] || again["LoggingAlphaOptions"] != true {
 		t.Errorf("InForce returned %s", shown)
 	}
-	if got := Read(again); got.Gates != read.Gates || len(got.Errors) > 0 {
-		t.Errorf("read again, %s gives %+v and %v, want %+v", shown, got.Gates, got.Errors, read.Gates)
+	if got := Read(again); got.InForce() != shown || len(got.Errors) > 0 {
+		t.Errorf("read again, %s gives %s and %v", shown, got.InForce(), got.Errors)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 // TestAddMetrics checks the metric of each gate, which has kube-proxy's names and labels.
 func TestAddMetrics(t *testing.T) {
 	read := Read(map[string]bool{"AllowServiceExternalIPs": true, "ComponentFlagz": false})
-	read.AddMetrics()
+	read.Gate.AddMetrics()
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	if err != nil {
 		t.Fatal(err)

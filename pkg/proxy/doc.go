@@ -27,7 +27,8 @@
 //
 // Proxy, in proxy.go, waits until the sources are complete, while the backend reads the kernel's state. Then it passes
 // one snapshot after another through the pipeline. pace.go limits how often, parts.go how much of an expensive change at
-// once. When a sync fails, the rules in the kernel stay as they are, and the next one reads the kernel before it writes.
+// once. When a sync fails, the rules in the kernel stay as they are, and the next one reads the kernel before it writes. What the kernel
+// refuses of one Service, quarantine.go keeps from failing all others.
 //
 // To follow one behaviour from objects to packets, open a file of test/cases. ARCHITECTURE.md shows where everything else
 // is, and which package may import which.

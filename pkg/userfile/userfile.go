@@ -6,6 +6,8 @@
 //   - A file on a network file system whose server is gone blocks the thread that reads it, and nothing can interrupt that. So
 //     another goroutine reads it, which is left behind if the file does not answer. Its result is used when it comes.
 //   - Some regular files wait, such as /proc/kmsg. They have a read deadline.
+//
+// [Split] reads the documents of a file, with the lines of their fields.
 package userfile
 
 import (

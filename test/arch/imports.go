@@ -23,16 +23,13 @@ var rows = []row{
 	// The wiring, which may import everything, and the packages that only it may import.
 	{"cmd/*/app", []string{"pkg/..."}},
 	{"cmd/...", []string{"pkg/...", "cmd/..."}},
-	{"pkg/apis/config/...", []string{"pkg/yamldoc", "pkg/logonce", "pkg/userfile"}},
+	{"pkg/apis/config/...", []string{"pkg/logonce", "pkg/userfile"}},
 	{"pkg/apis/status/...", nil},
 	{"pkg/features/...", nil},
 	{"pkg/check", append([]string{"pkg/apis/status/...", "pkg/apiclient", "pkg/kernel/..."}, observed...)},
 	{"pkg/findings", []string{"pkg/apiclient", "pkg/apis/status/...", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source", "pkg/proxy/source/manifests", "pkg/terminal"}},
 
-	// The reader of YAML documents and the lines of their fields, independent of their content.
-	{"pkg/yamldoc", nil},
-
-	// The reader of files that users name.
+	// The reader of files that users name, and of the documents in them, independent of their content.
 	{"pkg/userfile", nil},
 
 	// Clients of an API server.
@@ -41,12 +38,13 @@ var rows = []row{
 	// When to log a condition that lasts: everything that runs for long may use it.
 	{"pkg/logonce", nil},
 
-	// The two ends: doors import no other package of ours except the client of nf_tables, sources fill a snapshot.
+	// The two ends: doors import no other package of ours except the client of nf_tables and netif, sources fill a snapshot.
 	{"pkg/kernel/internal/...", nil},
 	{"pkg/kernel/nf", []string{"pkg/kernel/cputime", "pkg/kernel/internal/netlink"}},
+	{"pkg/kernel/ipvs/...", []string{"pkg/kernel/netif"}},
 	{"pkg/kernel/*/...", []string{"pkg/kernel/internal/...", "pkg/kernel/nf/..."}},
 	{"pkg/proxy/source", []string{"pkg/proxy/cluster", "pkg/logonce"}},
-	{"pkg/proxy/source/manifests/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/yamldoc", "pkg/logonce", "pkg/userfile"}},
+	{"pkg/proxy/source/manifests/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/logonce", "pkg/userfile"}},
 	{"pkg/proxy/source/apiserver", []string{"pkg/apiclient", "pkg/proxy/cluster", "pkg/proxy/source", "pkg/logonce"}},
 	{"pkg/proxy/source/*/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/logonce"}},
 
@@ -54,7 +52,6 @@ var rows = []row{
 	{"pkg/proxy/cluster/...", nil},
 	{"pkg/proxy/plan/...", []string{"pkg/proxy/cluster"}},
 	{"pkg/proxy/backend", []string{"pkg/proxy/cluster", "pkg/proxy/plan"}},
-	{"pkg/proxy/quarantine", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend"}},
 	{"pkg/proxy/backend/keeper", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/kernel/nf", "pkg/kernel/cputime"}},
 	{"pkg/proxy/backend/nftables/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/proxy/backend/keeper", "pkg/kernel/nft/...", "pkg/kernel/nf", "pkg/logonce"}},
 	{"pkg/proxy/backend/iptables/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/proxy/backend/keeper", "pkg/kernel/ipt/...", "pkg/kernel/nf", "pkg/kernel/cputime"}},
@@ -62,9 +59,6 @@ var rows = []row{
 
 	// Removal of what earlier modes left behind.
 	{"pkg/proxy/backend/ipvs", []string{"pkg/proxy/cluster", "pkg/proxy/backend", "pkg/kernel/ipvs/..."}},
-
-	// Kernel settings and those of this process.
-	{"pkg/proxy/tuning/...", []string{"pkg/kernel/sysctl/..."}},
 
 	// The common part of observers that serve HTTP.
 	{"pkg/proxy/serve/...", []string{"pkg/apis/status/...", "pkg/logonce"}},
@@ -74,7 +68,7 @@ var rows = []row{
 	{"pkg/proxy/conntrack/...", append([]string{"pkg/kernel/conntrack/..."}, observed...)},
 	{"pkg/proxy/localhost/...", observed},
 	{"pkg/proxy/metrics/...", observed},
-	{"pkg/proxy/node/...", observed},
+	{"pkg/proxy/node/...", append([]string{"pkg/kernel/sysctl/..."}, observed...)},
 	{"pkg/proxy/takeover/...", append([]string{"pkg/kernel/netlock"}, observed...)},
 	{"pkg/proxy/view/...", append([]string{"pkg/apis/status/...", "pkg/status"}, observed...)},
 

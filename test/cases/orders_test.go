@@ -155,5 +155,5 @@ func TestOrders(t *testing.T) {
 
 // outcome returns a plan as text, and its nftables ruleset.
 func outcome(c *Case, p *plan.Plan) []string {
-	return []string{p.String(), nftMode.Render(p, c.Family)}
+	return []string{planText(p), nftMode.Render(p, c.Family)}
 }

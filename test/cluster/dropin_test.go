@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
+	"github.com/seed-11a05479/kube-proxy/pkg/userfile"
 	"github.com/seed-11a05479/kube-proxy/test/e2e"
 )
 
@@ -88,7 +88,7 @@ func (w *world) apply(text []byte) (set *appsv1.DaemonSet) {
 	w.t.Helper()
 	w.kubeconfigs()
 	ctx := w.t.Context()
-	documents, _ := yamldoc.Split("objects.yaml", text)
+	documents, _ := userfile.Split("objects.yaml", text)
 	for _, document := range documents {
 		object, err := runtime.Decode(scheme.Codecs.UniversalDeserializer(), document.Text)
 		w.must(err)

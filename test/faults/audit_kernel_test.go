@@ -26,7 +26,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/quarantine"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
@@ -90,7 +89,7 @@ func TestKernelAlteredElement(t *testing.T) {
 			return err
 		}
 		t.Cleanup(func() { _ = opened.Close() })
-		running = proxy.New(proxy.Config{Sources: []source.Source{complete{}}, Builder: builder, Backend: quarantine.New(opened), Plan: &plan.Options{},
+		running = proxy.New(proxy.Config{Sources: []source.Source{complete{}}, Builder: builder, Backend: proxy.NewQuarantine(opened), Plan: &plan.Options{},
 			Observers: []proxy.Observer{found}, MinSyncPeriod: time.Second, SyncPeriod: syncPeriod, CheckPeriod: 250 * time.Millisecond, Measure: cputime.Measure})
 		var failed [2]error
 		other, failed[0] = nft.Open(knftables.IPv4Family, nftables.TableName)

@@ -22,12 +22,12 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/quarantine"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -35,7 +35,7 @@ import (
 type site struct {
 	t        *testing.T
 	lab      *netns.Lab
-	backend  *quarantine.Backend
+	backend  *proxy.Quarantine
 	services cluster.Map[cluster.ServiceName, *cluster.Service]
 	last     *plan.Plan
 }
@@ -60,7 +60,7 @@ func (s *site) open(open func() (backend.Backend, error)) {
 	if err := s.lab.Node1.Do(func() (err error) { opened, err = open(); return err }); err != nil {
 		s.t.Fatal(err)
 	}
-	s.backend = quarantine.New(opened)
+	s.backend = proxy.NewQuarantine(opened)
 	s.t.Cleanup(func() { _ = s.backend.Close() })
 }
 

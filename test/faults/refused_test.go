@@ -15,9 +15,9 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/quarantine"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
@@ -239,7 +239,7 @@ func TestFlushedAmidFirstSync(t *testing.T) {
 	m, c := newNFT(), clusters.NewSized(1, 1)
 	watch := m[0].Watch()
 	t.Cleanup(func() { _ = watch.Close() })
-	b := quarantine.New(nftables.New(nftables.Options{Mark: mark}, watch, &flushed{Fake: m[0]}))
+	b := proxy.NewQuarantine(nftables.New(nftables.Options{Mark: mark}, watch, &flushed{Fake: m[0]}))
 	if result := program(t, b, c.Plan()); len(result.Refused) > 0 || result.Failed != 1 {
 		t.Errorf("quarantined %v, %d failed attempts", result.Refused, result.Failed)
 	}

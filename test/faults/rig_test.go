@@ -15,11 +15,11 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt/ipttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/quarantine"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
@@ -162,12 +162,12 @@ func served(m machine, number int) (all, of int) {
 }
 
 // newQuarantined returns a backend with a quarantine, on doors that fail.
-func newQuarantined(t testing.TB, m machine, fail *failing) *quarantine.Backend {
-	return quarantine.New(m.open(t, fail))
+func newQuarantined(t testing.TB, m machine, fail *failing) *proxy.Quarantine {
+	return proxy.NewQuarantine(m.open(t, fail))
 }
 
 // open returns a backend with a quarantine.
-func open(t testing.TB, m machine) *quarantine.Backend { return quarantine.New(m.open(t, nil)) }
+func open(t testing.TB, m machine) *proxy.Quarantine { return proxy.NewQuarantine(m.open(t, nil)) }
 
 // program syncs, and returns the result in IPv4.
 func program(t *testing.T, b backend.Backend, p *plan.Plan) backend.Result {

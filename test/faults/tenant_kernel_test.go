@@ -22,7 +22,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/quarantine"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
@@ -154,7 +153,7 @@ func busyTenant(t *testing.T, open func() (backend.Backend, error), size monster
 		}
 	}
 	update(func(u *cluster.Update) { victim(u, pods[0]); size.write(u, 0) })
-	running := proxy.New(proxy.Config{Sources: []source.Source{complete{}}, Builder: builder, Backend: quarantine.New(site.backend.Backend), Plan: &plan.Options{},
+	running := proxy.New(proxy.Config{Sources: []source.Source{complete{}}, Builder: builder, Backend: proxy.NewQuarantine(site.backend.Backend), Plan: &plan.Options{},
 		Observers: []proxy.Observer{done}, MinSyncPeriod: time.Second, PartTime: at.part, SyncPeriod: syncPeriod, CheckPeriod: 250 * time.Millisecond, Measure: cputime.Measure})
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup

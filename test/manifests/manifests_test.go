@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/kustomize/kyaml/filesys"
 	"sigs.k8s.io/yaml"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
+	"github.com/seed-11a05479/kube-proxy/pkg/userfile"
 )
 
 const (
@@ -109,7 +109,7 @@ func objects(t *testing.T, texts ...string) map[string]object {
 		if filepath.Ext(name) != ".yaml" {
 			continue
 		}
-		documents, _ := yamldoc.Split(name, []byte(text)) // no errors in YAML
+		documents, _ := userfile.Split(name, []byte(text)) // no errors in YAML
 		for _, document := range documents {
 			add(t, all, string(document.Text))
 		}

@@ -11,7 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 )
 
 // none is the result where the server is off.
@@ -131,7 +131,7 @@ func probe(t *testing.T, o object, path ...string) string {
 func addresses(t *testing.T, all map[string]object) (healthz, metrics string) {
 	t.Helper()
 	text, _, _ := unstructured.NestedString(all["ConfigMap kube-system/kube-proxy"], "data", "config.conf")
-	file, err := configfile.Parse("config.conf", []byte(text))
+	file, err := config.ParseFile("config.conf", []byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 )
 
 var update = flag.Bool("update", false, "write the configuration's schema into values.schema.json")
@@ -52,7 +52,7 @@ func section(description string) object {
 func configSchema(t *testing.T) object {
 	t.Helper()
 	root := section("The configuration of kube-proxy, kubeproxy.config.k8s.io/v1alpha2.")
-	for _, field := range configfile.Fields() {
+	for _, field := range config.Fields() {
 		path := strings.Split(field.Path, ".")
 		if strings.Contains(field.Path, "[]") {
 			continue // the fields of the items of a list: kube-proxy checks these

@@ -6,10 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 	kernelipvs "github.com/seed-11a05479/kube-proxy/pkg/kernel/ipvs"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
@@ -18,21 +21,15 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/takeover"
 )
 
-// Mode is a proxy mode. The proxy runs in one that is a backend.Mode; it only removes the rules of the others.
-type Mode struct {
-	Name config.ProxyMode
-	backend.Remover
-}
-
-// Modes lists all modes, in the order in which their rules are removed. counters are for a mode whose rules are written or
-// shown. A new backend is a row here.
-func Modes(cfg *config.KubeProxyConfiguration, counters backend.CounterLimits) []Mode {
-	return []Mode{
-		{config.ProxyModeIPTables, iptables.Mode{Settings: sysctl.Kernel{},
+// Modes lists all modes, in the order in which their rules are removed. The proxy runs in one that is a backend.Mode; it only removes the
+// rules of the others. counters are for a mode whose rules are written or shown. A new backend is a row here.
+func Modes(cfg *config.KubeProxyConfiguration, counters backend.CounterLimits) []takeover.Mode {
+	return []takeover.Mode{
+		{Name: string(config.ProxyModeIPTables), Remover: iptables.Mode{Settings: sysctl.Kernel{},
 			Options: iptables.Options{Mark: mark(cfg.IPTables.MasqueradeBit), Liberal: cfg.Linux.Conntrack.TCPBeLiberal}}},
-		{config.ProxyModeNFTables, nftables.Mode{Options: nftables.Options{Mark: mark(cfg.NFTables.MasqueradeBit), Counters: counters,
+		{Name: string(config.ProxyModeNFTables), Remover: nftables.Mode{Options: nftables.Options{Mark: mark(cfg.NFTables.MasqueradeBit), Counters: counters,
 			Devices: netif.Kernel{}.Devices}}},
-		{config.ProxyModeIPVS, ipvs.Mode{Objects: kernelipvs.Kernel{}, ExcludeCIDRs: cfg.IPVS.ExcludeCIDRs}}, // iptables rules use its sets
+		{Name: string(config.ProxyModeIPVS), Remover: ipvs.Mode{Objects: kernelipvs.Kernel{}, ExcludeCIDRs: cfg.IPVS.ExcludeCIDRs}}, // iptables rules use its sets
 	}
 }
 
@@ -49,16 +46,16 @@ func Renderers(cfg *config.KubeProxyConfiguration, counters backend.CounterLimit
 	all := map[string]backend.Renderer{}
 	for _, m := range Modes(cfg, counters) {
 		if r, ok := m.Remover.(backend.Mode); ok {
-			all[string(m.Name)] = r
+			all[m.Name] = r
 		}
 	}
 	return all
 }
 
 // ChooseMode returns the mode of the configuration and all others.
-func ChooseMode(cfg *config.KubeProxyConfiguration, counters backend.CounterLimits) (chosen backend.Mode, others []Mode, err error) {
+func ChooseMode(cfg *config.KubeProxyConfiguration, counters backend.CounterLimits) (chosen backend.Mode, others []takeover.Mode, err error) {
 	for _, m := range Modes(cfg, counters) {
-		if m.Name == cfg.EffectiveMode() {
+		if m.Name == string(cfg.EffectiveMode()) {
 			chosen, _ = m.Remover.(backend.Mode)
 		} else {
 			others = append(others, m)
@@ -80,11 +77,15 @@ func cleanup(ctx context.Context, cfg *config.KubeProxyConfiguration) error {
 	return errors.Join(failed...)
 }
 
-// rivalModes lists the other modes for package takeover.
-func rivalModes(others []Mode) []takeover.Mode {
-	var all []takeover.Mode
-	for _, m := range others {
-		all = append(all, takeover.Mode{Name: string(m.Name), Remover: m.Remover})
+// maxCounterBytes is the most memory of the counters of one family, unless --connection-counters sets what is counted.
+const maxCounterBytes = 64 << 20
+
+// limits returns the limits of the nftables mode. In iptables mode every rule counts.
+func (l counterLevel) limits() backend.CounterLimits {
+	for _, of := range []backend.Counting{backend.CountEndpoints, backend.CountServices, backend.CountNothing} {
+		if l == level(of) {
+			return backend.CounterLimits{Counting: of}
+		}
 	}
-	return all
+	return backend.CounterLimits{Most: nft.MaxCounters(maxCounterBytes, host.PossibleCPUs(os.DirFS("/sys")))}
 }

@@ -19,7 +19,7 @@ func TestModes(t *testing.T) {
 			t.Errorf("mode %q: %v, %d others, %v", name, chosen, len(others), err)
 		}
 		for _, other := range others {
-			if other.Name == cfg.EffectiveMode() {
+			if other.Name == string(cfg.EffectiveMode()) {
 				t.Errorf("mode %q would remove its own rules", name)
 			}
 		}

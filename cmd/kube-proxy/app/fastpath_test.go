@@ -65,7 +65,7 @@ func TestCheckFastPath(t *testing.T) {
 			var lines []string
 			ctx := klog.NewContext(t.Context(), funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{}))
 			cfg := &config.KubeProxyConfiguration{Mode: test.mode}
-			p := &process{cfg: cfg, mode: fastMode{err: test.kernel}, opts: runOptions{gates: features.Gates{FlowtableFastPath: test.gate}}}
+			p := &process{cfg: cfg, mode: fastMode{err: test.kernel}, opts: runOptions{gates: features.Read(map[string]bool{"FlowtableFastPath": test.gate}).Gate}}
 			if test.mode == config.ProxyModeIPTables {
 				p.mode = iptables.Mode{}
 			}

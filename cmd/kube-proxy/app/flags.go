@@ -11,7 +11,9 @@ import (
 	"k8s.io/component-base/version/verflag"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/check"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 )
 
 // loggingGroup is the group of the flags that override a configuration file.
@@ -71,7 +73,7 @@ func (o *Options) addRunFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.manifests, "manifests", "", "Serve a `directory` of manifests, not the objects of an API server (standalone mode).")
 	fs.BoolVar(&o.relistGuard, "relist-guard", true, "Hold back a list that would remove more than 90 % of at least 100 endpoints, until the API server repeats it.")
 	fs.Var(&o.startupTaint, "startup-taint", "Remove this `taint`, KEY[=VALUE]:EFFECT, from the Node once its Services are served. It needs the right to patch nodes.")
-	fs.Var(&o.canary, "dataplane-canary", "Try the rules each second: none, report (by a metric, an Event and the status page what is broken), or healthz (/healthz and health check node ports fail, too).")
+	fs.Var(oneOf(&o.canary, check.NoCanary, check.CanaryReports, check.CanaryHealthz), "dataplane-canary", "Try the rules each second: none, report (by a metric, an Event and the status page what is broken), or healthz (/healthz and health check node ports fail, too).")
 	fs.Int32Var(o.flags.OOMScoreAdj, "oom-score-adj", *o.flags.OOMScoreAdj, "oom_score_adj of this process, from -1000 to 1000.")
 	fs.DurationVar(&o.flags.ConfigSyncPeriod.Duration, "config-sync-period", o.flags.ConfigSyncPeriod.Duration, "No effect. Greater than 0.")
 	for _, name := range []string{"boot-id-file", "machine-id-file"} {
@@ -118,8 +120,8 @@ func (o *Options) addServerFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.flags.HealthzBindAddress, "healthz-bind-address", o.flags.HealthzBindAddress, "`IP:port` of the health check server; empty switches it off.")
 	fs.StringVar(&o.flags.MetricsBindAddress, "metrics-bind-address", o.flags.MetricsBindAddress, "`IP:port` of the metrics server; empty means the default.")
 	fs.BoolVar(&o.flags.BindAddressHardFail, "bind-address-hard-fail", o.flags.BindAddressHardFail, "End the process when one of these addresses cannot be bound.")
-	fs.Var(&o.connections, "connection-metrics", "Metrics of new connections: none, service (a series for each port of a Service), or endpoint (also one for each endpoint).")
-	fs.Var(&o.counters, "connection-counters", "What the kernel counts in nftables mode: endpoint (connections to each endpoint and address of a Service), service (to each address), none, or auto, what fits into 64 MiB in each family.")
+	fs.Var(oneOf(&o.connections, metrics.NoConnections, metrics.ServiceConnections, metrics.EndpointConnections), "connection-metrics", "Metrics of new connections: none, service (a series for each port of a Service), or endpoint (also one for each endpoint).")
+	fs.Var(oneOf(&o.counters, counterLevels()...), "connection-counters", "What the kernel counts in nftables mode: endpoint (connections to each endpoint and address of a Service), service (to each address), none, or auto, what fits into 64 MiB in each family.")
 	fs.BoolVar(&o.flags.EnableProfiling, "profiling", o.flags.EnableProfiling, "Serve /debug/pprof on the metrics server.")
 	fs.StringVar(&o.flags.ShowHiddenMetricsForVersion, "show-hidden-metrics-for-version", o.flags.ShowHiddenMetricsForVersion, "Show again the metrics hidden in this `version`, which must be the previous minor one.")
 	fs.Int32Var(&o.flags.HealthzPort, "healthz-port", o.flags.HealthzPort, "Port of the health check server; 0 switches it off.")

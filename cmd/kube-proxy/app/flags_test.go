@@ -14,7 +14,6 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	"github.com/seed-11a05479/kube-proxy/test/kubeproxy"
 )
@@ -146,7 +145,7 @@ func configOf(t *testing.T, args ...string) *config.KubeProxyConfiguration {
 // leaves returns every value of a configuration as it is written in v1alpha2, by its path.
 func leaves(t *testing.T, cfg *config.KubeProxyConfiguration) map[string]string {
 	t.Helper()
-	data, err := configfile.Encode(cfg, config.Version)
+	data, err := config.Encode(cfg, config.Version)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ package app
 import (
 	"context"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 )
@@ -16,7 +16,7 @@ func (p *process) followConfig(recorder proxy.Recorder, measured *metrics.Metric
 	if p.opts.configFile == nil {
 		return func(ctx context.Context) error { <-ctx.Done(); return nil }
 	}
-	changed := func(c configfile.Change) {
+	changed := func(c config.Change) {
 		measured.ConfigDiffers(c.Differs)
 		event := proxy.Event{Kind: "Node", Name: p.Name, Warning: true, Action: "ReadConfiguration"}
 		switch {

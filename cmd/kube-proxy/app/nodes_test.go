@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
 )
 
 // parse parses a command line of the root command without running it.
@@ -134,7 +133,7 @@ func TestNodes(t *testing.T) {
 					t.Errorf("warning %d is %q, want %q", i, got.Warnings[i], warning)
 				}
 			}
-			for _, version := range configfile.Versions() {
+			for _, version := range config.Versions() {
 				again := throughFile(t, got.Config, version)
 				if !equality.Semantic.DeepEqual(got.Config, again) {
 					t.Errorf("written in %s it differs (-before +after):\n%s", version, cmp.Diff(got.Config, again))

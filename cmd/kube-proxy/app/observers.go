@@ -8,12 +8,16 @@ import (
 	"time"
 
 	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/check"
+	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	conntracktable "github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/tcpuser"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/announce"
@@ -24,6 +28,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/takeover"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
 )
@@ -77,7 +83,7 @@ func (p *process) staleFlows(table conntracktable.Table, measured *metrics.Metri
 func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checker *health.Checker, measured *metrics.Metrics, limits *serve.Limits) []proxy.Observer {
 	logger := klog.FromContext(ctx)
 	watcher := takeover.New(takeover.Config{
-		Mode: string(p.cfg.EffectiveMode()), Others: rivalModes(p.others), Drain: p.opts.gates.DrainIPVSMode, Seen: measured.OtherProxySeen,
+		Mode: string(p.cfg.EffectiveMode()), Others: p.others, Drain: p.opts.gates.Enabled(features.DrainIPVSMode), Seen: measured.OtherProxySeen,
 		Families:  slices.Concat(p.families.All, p.leftOut), // a family that was left out keeps its rules of other modes
 		Processes: func() ([]int, error) { return host.Processes("kube-proxy") }, Logger: logger,
 	})
@@ -98,4 +104,23 @@ func (p *process) observers(ctx context.Context, recorder proxy.Recorder, checke
 		}))
 	}
 	return all
+}
+
+// view makes the observer that the API serves.
+func (p *process) view(counter backend.ConnectionCounter, waiting, invalidManifests, broken func() []string, started time.Time) *view.Observer {
+	return view.New(view.Config{
+		Version: version.Get().GitVersion, Mode: string(p.cfg.EffectiveMode()), Started: started, Families: p.families.All, Node: p.Name,
+		Renderers: Renderers(p.cfg, p.opts.counters.limits()),
+		Invalid: map[string]func() []string{
+			v1alpha1.ReasonInvalidConfiguration: p.opts.configFile.Invalid, v1alpha1.ReasonInvalidManifest: invalidManifests, v1alpha1.ReasonDataplane: broken,
+		},
+		Waiting: waiting, Unowned: p.Builder.Unowned, Counter: counter, Tracked: conntrack.Open, Clock: clock.RealClock{},
+	})
+}
+
+// ThisMachine returns what the commands that work without a proxy read of this machine: the addresses of the Node that is
+// made from it, and its interfaces.
+func ThisMachine() (manifests.Options, []source.Source) {
+	machine := netif.Kernel{}
+	return manifests.Options{Addrs: machine.NodeAddrs}, []source.Source{source.NewInterfaces(machine)}
 }

@@ -13,11 +13,10 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/component-base/featuregate"
 	logsapi "k8s.io/component-base/logs/api/v1"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/check"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/announce"
@@ -28,7 +27,7 @@ import (
 type Options struct {
 	ConfigFile    string
 	writeConfigTo string
-	flags         *v1alpha1.Flags // the fields of the configuration
+	flags         *config.Flags // the fields of the configuration
 	runFlags
 }
 
@@ -58,29 +57,29 @@ type runFlags struct {
 type runOptions struct {
 	runFlags
 	// gates are the feature gates.
-	gates features.Gates
+	gates featuregate.FeatureGate
 	// flags are all flags with their values, of the gates those in force.
 	flags map[string]string
 	// check turns errors of the configuration into one that names lines or flags; nil if there are none.
 	check func(field.ErrorList) error
 	// configFile is the configuration file that is followed; nil if the flags are the configuration.
-	configFile *configfile.Watch
+	configFile *config.Watch
 }
 
 // NewOptions returns options whose flags have the defaults of v1alpha1, as Kubernetes' flags have them.
 func NewOptions() *Options {
-	return &Options{flags: v1alpha1.NewFlags(), runFlags: runFlags{canary: check.NoCanary, connections: metrics.NoConnections, counters: autoCounters}}
+	return &Options{flags: config.NewFlags(), runFlags: runFlags{canary: check.NoCanary, connections: metrics.NoConnections, counters: autoCounters}}
 }
 
 // DefaultConfig returns the configuration that no flag and no file sets.
-func DefaultConfig() *config.KubeProxyConfiguration { return v1alpha1.Default() }
+func DefaultConfig() *config.KubeProxyConfiguration { return config.DefaultV1alpha1() }
 
 func (o *Options) runOptions(l *Loaded, flags *pflag.FlagSet) runOptions {
-	run := runOptions{runFlags: o.runFlags, gates: l.Features.Gates, flags: map[string]string{}, check: l.Check}
+	run := runOptions{runFlags: o.runFlags, gates: l.Features.Gate, flags: map[string]string{}, check: l.Check}
 	flags.VisitAll(func(f *pflag.Flag) { run.flags[f.Name] = f.Value.String() })
 	run.flags["feature-gates"] = l.Features.InForce() // a gate may have been set by the file
 	if l.File != nil {
-		run.configFile = configfile.NewWatch(o.ConfigFile, func(data []byte) (bool, error) { return o.differs(data, l.Config, flags) })
+		run.configFile = config.NewWatch(o.ConfigFile, func(data []byte) (bool, error) { return o.differs(data, l.Config, flags) })
 	}
 	return run
 }
@@ -91,7 +90,7 @@ type Loaded struct {
 	Features features.Result
 	Warnings []string
 
-	File  *configfile.File // nil if the flags are the configuration
+	File  *config.File // nil if the flags are the configuration
 	Flags *pflag.FlagSet
 }
 
@@ -122,7 +121,7 @@ func (o *Options) platform() string {
 // LoadFile reads the configuration file. Logging flags and --hostname-override override it. An invalid configuration is
 // returned with the error, so that its logging section can be used.
 func (o *Options) LoadFile(flags *pflag.FlagSet) (*Loaded, error) {
-	file, err := configfile.Read(o.ConfigFile)
+	file, err := config.ReadFile(o.ConfigFile)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +129,7 @@ func (o *Options) LoadFile(flags *pflag.FlagSet) (*Loaded, error) {
 }
 
 // fromFile checks the configuration of a file as LoadFile does.
-func (o *Options) fromFile(file *configfile.File, flags *pflag.FlagSet) (*Loaded, error) {
+func (o *Options) fromFile(file *config.File, flags *pflag.FlagSet) (*Loaded, error) {
 	l := &Loaded{Config: file.Config, File: file, Flags: flags, Warnings: deprecatedFlags(flags)}
 	for _, problem := range file.Warnings {
 		l.Warnings = append(l.Warnings, problem.String())
@@ -154,7 +153,7 @@ func (o *Options) fromFile(file *configfile.File, flags *pflag.FlagSet) (*Loaded
 
 // differs reports whether a new content of the configuration file differs from the configuration in force.
 func (o *Options) differs(data []byte, inForce *config.KubeProxyConfiguration, flags *pflag.FlagSet) (bool, error) {
-	file, err := configfile.Parse(o.ConfigFile, data)
+	file, err := config.ParseFile(o.ConfigFile, data)
 	if err != nil {
 		return false, err
 	}
@@ -244,11 +243,11 @@ func (l *Loaded) Check(errs field.ErrorList) error {
 // WriteConfig writes a configuration to a file in a version. In the latest version it first checks that reading the file
 // returns the same configuration; v1alpha1 cannot represent everything.
 func WriteConfig(name string, stdout io.Writer, cfg *config.KubeProxyConfiguration, version string) error {
-	data, err := configfile.EncodeFor(name, cfg, version)
+	data, err := config.EncodeFor(name, cfg, version)
 	if err != nil {
 		return err
 	}
-	again, err := configfile.Parse(name, data)
+	again, err := config.ParseFile(name, data)
 	if err == nil {
 		err = again.Check(nil)
 	}
@@ -268,7 +267,7 @@ func writeTo(name string, stdout io.Writer, data []byte) error {
 		_, err := stdout.Write(data)
 		return err
 	}
-	return Uninterrupted(func() error { return configfile.Write(name, data) })
+	return Uninterrupted(func() error { return config.WriteFile(name, data) })
 }
 
 // Uninterrupted lets write finish if a signal arrives, so that no temporary file is left. The process ends after writing in

@@ -4,18 +4,19 @@ import (
 	"errors"
 	"fmt"
 
+	"k8s.io/component-base/featuregate"
+
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/tuning"
 )
 
 // The functions of this file translate parts of a valid configuration into the options of other packages.
 
 // PlanOptions are the options of the plan.
-func PlanOptions(cfg *config.KubeProxyConfiguration, gates features.Gates) (*plan.Options, error) {
+func PlanOptions(cfg *config.KubeProxyConfiguration, gates featuregate.FeatureGate) (*plan.Options, error) {
 	nodePorts, err := plan.ParseNodePortAddresses(cfg.EffectiveNodePortAddresses())
 	if err != nil {
 		return nil, fmt.Errorf("nodePortAddresses: %w", err)
@@ -26,24 +27,24 @@ func PlanOptions(cfg *config.KubeProxyConfiguration, gates features.Gates) (*pla
 		SingleStack:      cfg.IPFamilyPolicy == config.IPFamilyPolicySingleStack,
 		MasqueradeAll:    cfg.Linux.MasqueradeAll,
 		Limits:           plan.Limits(cfg.ServiceLimits()),
-		ServeExternalIPs: gates.AllowServiceExternalIPs,
+		ServeExternalIPs: gates.Enabled(features.AllowServiceExternalIPs),
 
-		KeepTerminatingUDPFlows: gates.KeepTerminatingUDPFlows,
-		ResetGoneEndpoints:      gates.ResetGoneEndpoints,
-		Balancing:               plan.Balancing{On: gates.LoadBalancerAlgorithms},
-		Fences:                  plan.Fences{On: gates.ServiceLimits, Namespaces: fences(cfg.ConnectionLimits)},
-		FastPath:                plan.FastPath{On: gates.FlowtableFastPath && cfg.HasFastPath(), All: cfg.NFTables.FastPath == config.FastPathAll},
+		KeepTerminatingUDPFlows: gates.Enabled(features.KeepTerminatingUDPFlows),
+		ResetGoneEndpoints:      gates.Enabled(features.ResetGoneEndpoints),
+		Balancing:               plan.Balancing{On: gates.Enabled(features.LoadBalancerAlgorithms)},
+		Fences:                  plan.Fences{On: gates.Enabled(features.ServiceLimits), Namespaces: fences(cfg.ConnectionLimits)},
+		FastPath:                plan.FastPath{On: gates.Enabled(features.FlowtableFastPath) && cfg.HasFastPath(), All: cfg.NFTables.FastPath == config.FastPathAll},
 	}
-	if len(cfg.ConnectionLimits) > 0 && !gates.ServiceLimits {
+	if len(cfg.ConnectionLimits) > 0 && !gates.Enabled(features.ServiceLimits) {
 		return nil, errors.New("connectionLimits: the feature gate ServiceLimits is off; set featureGates: {ServiceLimits: true}, or remove the field")
 	}
-	if cfg.NFTables.FastPath == config.FastPathAll && !gates.FlowtableFastPath {
+	if cfg.NFTables.FastPath == config.FastPathAll && !gates.Enabled(features.FlowtableFastPath) {
 		return nil, errors.New("nftables.fastPath: the feature gate FlowtableFastPath is off; set featureGates: {FlowtableFastPath: true}, or remove the field")
 	}
 	if cfg.PicksBySlots() {
 		options.Balancing.Slots = plan.TableSlots
 	}
-	switch cfg.LoopbackPolicy(gates.KubeProxyNFTablesLocalhostNodePorts) {
+	switch cfg.LoopbackPolicy(gates.Enabled(features.KubeProxyNFTablesLocalhostNodePorts)) {
 	case config.LoopbackRouted:
 		options.NodePorts.Loopback = true
 	case config.LoopbackForwarded:
@@ -79,21 +80,9 @@ func localTraffic(cfg *config.KubeProxyConfiguration) (local plan.LocalTraffic, 
 	return local, nil
 }
 
-// familyPolicy is how many address families are required.
-func familyPolicy(cfg *config.KubeProxyConfiguration) node.FamilyPolicy {
-	switch cfg.IPFamilyPolicy {
-	case config.IPFamilyPolicyRequireDualStack:
-		return node.RequireDualStack
-	case config.IPFamilyPolicySingleStack:
-		return node.SingleStack
-	default:
-		return node.PreferDualStack
-	}
-}
-
 // conntrackSettings are the settings of connection tracking.
-func conntrackSettings(c *config.KubeProxyConntrackConfiguration) *tuning.Conntrack {
-	return &tuning.Conntrack{
+func conntrackSettings(c *config.KubeProxyConntrackConfiguration) *node.Conntrack {
+	return &node.Conntrack{
 		MaxPerCore: c.MaxPerCore, Min: c.Min,
 		TCPEstablished: c.TCPEstablishedTimeout.Duration, TCPCloseWait: c.TCPCloseWaitTimeout.Duration, TCPBeLiberal: c.TCPBeLiberal,
 		UDP: c.UDPTimeout.Duration, UDPStream: c.UDPStreamTimeout.Duration,

@@ -14,8 +14,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/tuning"
 )
 
 // machine is a node with two addresses of each family besides loopback; the first ones are primary.
@@ -68,7 +68,7 @@ func TestPlanOptions(t *testing.T) {
 		{primary, []string{"--detect-local-mode=InterfaceNamePrefix", "--pod-interface-name-prefix=veth"}, "", "{[] veth*}"},
 	} {
 		t.Run(fmt.Sprint(test.mode, test.flags), func(t *testing.T) {
-			options, err := PlanOptions(configOf(t, append(test.flags, "--proxy-mode="+string(test.mode))...), features.Gates{})
+			options, err := PlanOptions(configOf(t, append(test.flags, "--proxy-mode="+string(test.mode))...), features.Read(nil).Gate)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -87,7 +87,7 @@ func TestPlanOptions(t *testing.T) {
 // TestPlanSwitches passes boolean flags to the plan.
 func TestPlanSwitches(t *testing.T) {
 	for _, on := range []bool{false, true} {
-		options, err := PlanOptions(configOf(t, fmt.Sprint("--masquerade-all=", on)), features.Gates{AllowServiceExternalIPs: on, KeepTerminatingUDPFlows: on})
+		options, err := PlanOptions(configOf(t, fmt.Sprint("--masquerade-all=", on)), features.Read(map[string]bool{"AllowServiceExternalIPs": on, "KeepTerminatingUDPFlows": on}).Gate)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +101,7 @@ func TestPlanSwitches(t *testing.T) {
 func TestConnectionLimits(t *testing.T) {
 	cfg := configOf(t)
 	cfg.ConnectionLimits = []config.ConnectionLimits{{Namespace: "a", PerSecond: 1, Open: 2, ClientPerSecond: 3, ClientOpen: 4}, {Namespace: "*"}}
-	options, err := PlanOptions(cfg, features.Gates{ServiceLimits: true})
+	options, err := PlanOptions(cfg, features.Read(map[string]bool{"ServiceLimits": true}).Gate)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func TestConnectionLimits(t *testing.T) {
 	if diff := cmp.Diff(want, options.Fences); diff != "" {
 		t.Error(diff)
 	}
-	if _, err := PlanOptions(cfg, features.Gates{}); err == nil || !strings.Contains(err.Error(), "featureGates: {ServiceLimits: true}") {
+	if _, err := PlanOptions(cfg, features.Read(nil).Gate); err == nil || !strings.Contains(err.Error(), "featureGates: {ServiceLimits: true}") {
 		t.Errorf("without the gate: %v", err)
 	}
 }
@@ -118,11 +118,11 @@ func TestConnectionLimits(t *testing.T) {
 func TestFastPathOfAll(t *testing.T) {
 	cfg := configOf(t, "--proxy-mode=nftables")
 	cfg.NFTables.FastPath = config.FastPathAll
-	options, err := PlanOptions(cfg, features.Gates{FlowtableFastPath: true})
+	options, err := PlanOptions(cfg, features.Read(map[string]bool{"FlowtableFastPath": true}).Gate)
 	if err != nil || options.FastPath != (plan.FastPath{On: true, All: true}) {
 		t.Errorf("%+v, %v", options, err)
 	}
-	if _, err := PlanOptions(cfg, features.Gates{}); err == nil || !strings.Contains(err.Error(), "featureGates: {FlowtableFastPath: true}") {
+	if _, err := PlanOptions(cfg, features.Read(nil).Gate); err == nil || !strings.Contains(err.Error(), "featureGates: {FlowtableFastPath: true}") {
 		t.Errorf("without the gate: %v", err)
 	}
 }
@@ -163,7 +163,7 @@ func TestLoopback(t *testing.T) {
 		{[]string{"--proxy-mode=nftables"}, true, false, plan.Localhost{Reject: true}},
 		{[]string{"--proxy-mode=nftables", "--nodeport-addresses=localhost"}, true, false, plan.Localhost{Reject: true, Forwarded: both}},
 	} {
-		options, err := PlanOptions(configOf(t, test.flags...), features.Gates{KubeProxyNFTablesLocalhostNodePorts: test.gate})
+		options, err := PlanOptions(configOf(t, test.flags...), features.Read(map[string]bool{"KubeProxyNFTablesLocalhostNodePorts": test.gate}).Gate)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -177,7 +177,7 @@ func TestLoopback(t *testing.T) {
 func TestConntrackSettings(t *testing.T) {
 	got := *conntrackSettings(&configOf(t, "--conntrack-max-per-core=1", "--conntrack-min=2", "--conntrack-tcp-timeout-established=3s",
 		"--conntrack-tcp-timeout-close-wait=4s", "--conntrack-tcp-be-liberal", "--conntrack-udp-timeout=5s", "--conntrack-udp-timeout-stream=6s").Linux.Conntrack)
-	want := tuning.Conntrack{MaxPerCore: 1, Min: 2, TCPEstablished: 3 * time.Second, TCPCloseWait: 4 * time.Second, TCPBeLiberal: true,
+	want := node.Conntrack{MaxPerCore: 1, Min: 2, TCPEstablished: 3 * time.Second, TCPCloseWait: 4 * time.Second, TCPBeLiberal: true,
 		UDP: 5 * time.Second, UDPStream: 6 * time.Second}
 	if got != want {
 		t.Errorf("got %+v, want %+v", got, want)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/check"
+	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	conntracktable "github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cputime"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
@@ -28,11 +29,9 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/quarantine"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/serve"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/takeover"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/tuning"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
 )
 
@@ -48,7 +47,7 @@ func run(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOption
 	if err != nil {
 		return err
 	}
-	if err := tuning.SetOOMScore("/proc/self/oom_score_adj", cfg.Linux.OOMScoreAdj); err != nil {
+	if err := node.SetOOMScore("/proc/self/oom_score_adj", cfg.Linux.OOMScoreAdj); err != nil {
 		klog.FromContext(ctx).V(2).Info("The OOM score is unchanged", "reason", err.Error())
 	}
 	if opts.initOnly {
@@ -66,11 +65,11 @@ type process struct {
 	cfg      *config.KubeProxyConfiguration
 	opts     runOptions
 	mode     backend.Mode
-	others   []Mode
+	others   []takeover.Mode
 	families backend.Families
 	// leftOut are the families that could not be opened.
 	leftOut []cluster.Family
-	tuner   *tuning.Tuner
+	tuner   *node.Tuner
 }
 
 func newProcess(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOptions) (*process, error) {
@@ -85,7 +84,7 @@ func newProcess(ctx context.Context, cfg *config.KubeProxyConfiguration, opts ru
 	p.families = backend.Families{
 		All: p.Wanted, Required: cfg.IPFamilyPolicy == config.IPFamilyPolicyRequireDualStack, FirstRequired: p.given,
 	}
-	p.tuner = tuning.New(sysctl.Kernel{}, conntrackSettings(&cfg.Linux.Conntrack).Settings(host.OnlineCPUs(os.DirFS("/sys"))))
+	p.tuner = node.NewTuner(sysctl.Kernel{}, conntrackSettings(&cfg.Linux.Conntrack).Settings(host.OnlineCPUs(os.DirFS("/sys"))))
 	return p, p.checkFamilies(ctx)
 }
 
@@ -93,7 +92,7 @@ func newProcess(ctx context.Context, cfg *config.KubeProxyConfiguration, opts ru
 // logged: the configuration is not in force.
 func (l *Loaded) startable() error {
 	ctx := klog.NewContext(context.Background(), logr.Discard())
-	_, err := newProcess(ctx, l.Config, runOptions{gates: l.Features.Gates, check: l.Check})
+	_, err := newProcess(ctx, l.Config, runOptions{gates: l.Features.Gate, check: l.Check})
 	return err
 }
 
@@ -121,7 +120,7 @@ func (p *process) initialize(ctx context.Context) error {
 // run constructs everything in the order of dependence, and serves until ctx ends.
 func (p *process) run(ctx context.Context) (err error) {
 	started := time.Now()
-	if group, set := tuning.LimitMemory(os.DirFS("/")); set > 0 {
+	if group, set := node.LimitMemory(os.DirFS("/")); set > 0 {
 		klog.FromContext(ctx).Info("Memory is limited by the control group; collecting garbage in time", "limitBytes", group, "goMemoryLimitBytes", set)
 	}
 	flows, err := conntracktable.Open()
@@ -156,7 +155,7 @@ func (p *process) run(ctx context.Context) (err error) {
 		return err
 	}
 	tries = p.canary(ctx, in.recorder, measured)
-	limits := serve.NewLimits(tuning.Descriptors(), tcpuser.Of, measured.ConnectionClosed)
+	limits := serve.NewLimits(node.Descriptors(), tcpuser.Of, measured.ConnectionClosed)
 	limits.Log(klog.FromContext(ctx))
 	serving := &servers{cfg: p.cfg, opts: p.opts, node: p.Name, recorder: in.recorder, limits: limits, api: view.NewHandler(shown)}
 	watch = p.watch(ctx, in, measured)
@@ -174,7 +173,7 @@ func (p *process) run(ctx context.Context) (err error) {
 		observers = append(observers, tries)
 	}
 	loop := proxy.New(proxy.Config{
-		Sources: in.sources, Builder: p.Builder, Backend: quarantine.New(rules), Plan: p.Planning, Observers: observers,
+		Sources: in.sources, Builder: p.Builder, Backend: proxy.NewQuarantine(rules), Plan: p.Planning, Observers: observers,
 		MinSyncPeriod: p.cfg.MinSyncPeriod.Duration, PartTime: p.cfg.PartTime(), SyncPeriod: p.cfg.SyncPeriod.Duration, CheckPeriod: checkPeriod,
 		Begin: turn.Held(), Measure: cputime.Measure,
 	})
@@ -202,7 +201,7 @@ func (p *process) open(ctx context.Context) (backend.Backend, error) {
 
 // checkFastPath turns the fast path off, with one line in the log, if the mode or the kernel has none.
 func (p *process) checkFastPath(ctx context.Context) {
-	if !p.opts.gates.FlowtableFastPath {
+	if !p.opts.gates.Enabled(features.FlowtableFastPath) {
 		return
 	}
 	err := p.mode.FastPath(ctx, p.families.All...)
@@ -286,4 +285,24 @@ func together(ctx context.Context, parts ...part) error {
 	}
 	wg.Wait()
 	return errors.Join(errs...)
+}
+
+// grants is the line of the DaemonSet that grants a capability.
+const grants = "in a DaemonSet, securityContext.capabilities.add: [%s] of the container kube-proxy grants it"
+
+// checkGrants checks the capabilities of this process before anything else fails without them. It returns an error if nothing
+// can be served, and logs what may go wrong otherwise.
+func (p *process) checkGrants(logger klog.Logger) error {
+	held, err := host.Effective()
+	if err != nil {
+		logger.V(2).Info("Unknown capabilities", "reason", err.Error())
+		return nil
+	}
+	if held&host.NetAdmin == 0 {
+		return fmt.Errorf("CAP_NET_ADMIN is missing: without it no rule can be written; run as root, or "+grants, "NET_ADMIN")
+	}
+	if without := p.mode.WithoutRawSockets(); without != "" && held&host.NetRaw == 0 {
+		logger.Error(nil, "CAP_NET_RAW is missing: "+without, "hint", fmt.Sprintf(grants, "NET_RAW"))
+	}
+	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	_ "k8s.io/component-base/metrics/prometheus/restclient" // rest_client_*
 	_ "k8s.io/component-base/metrics/prometheus/version"    // kubernetes_build_info
+	zpagesfeatures "k8s.io/component-base/zpages/features"
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
@@ -96,10 +97,10 @@ func (s *servers) pages() *serve.Server {
 		Mode: string(s.cfg.EffectiveMode()), Metrics: serve.NewTurn(scrapes).Handler(legacyregistry.Handler()), Node: s.node,
 		Profiling: s.cfg.EnableProfiling, API: s.api, Page: s.page,
 	}
-	if s.opts.gates.ComponentStatusz {
+	if s.opts.gates.Enabled(zpagesfeatures.ComponentStatusz) {
 		pages.Start = time.Now()
 	}
-	if s.opts.gates.ComponentFlagz {
+	if s.opts.gates.Enabled(zpagesfeatures.ComponentFlagz) {
 		pages.Flags = s.opts.flags
 	}
 	return &serve.Server{

@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/announce"
@@ -43,13 +44,12 @@ func (in *inputs) complete() bool { return source.AllComplete(in.sources) }
 func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node string, opts runOptions, watched apiserver.Options) (*inputs, error) {
 	machine := netif.Kernel{}
 	in := &inputs{sources: []source.Source{source.NewInterfaces(machine)}, started: proxy.Ignore{}}
-	if opts.gates.FlowtableFastPath && cfg.HasFastPath() {
+	if opts.gates.Enabled(features.FlowtableFastPath) && cfg.HasFastPath() {
 		in.sources = append(in.sources, source.NewDevices(machine))
 	}
 	if opts.manifests != "" {
 		in.unlisted = func() (names, hint string) { return "", "" }
-		files := manifests.New(opts.manifests, node, manifests.Options{
-			Addrs: machine.NodeAddrs, KubeProxyVersion: !opts.gates.DisableNodeKubeProxyVersion})
+		files := manifests.New(opts.manifests, node, manifests.Options{Addrs: machine.NodeAddrs})
 		in.sources, in.invalid = append(in.sources, files), files.Errors
 		in.recorder = announce.Log{Logger: klog.FromContext(ctx)}
 		in.publish = func(ctx context.Context) error { <-ctx.Done(); return nil }
@@ -59,7 +59,7 @@ func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node st
 	if err != nil {
 		return nil, err
 	}
-	watched.TrustLists, watched.DropManagedFields, watched.LogVersion = !opts.relistGuard, opts.gates.ManagedFieldsOptOutClient, true
+	watched.TrustLists, watched.DropManagedFields, watched.LogVersion = !opts.relistGuard, opts.gates.Enabled(features.ManagedFieldsOptOutClient), true
 	api, err := apiserver.New(client, node, watched)
 	if err != nil {
 		return nil, err

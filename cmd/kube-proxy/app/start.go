@@ -7,15 +7,13 @@
 //	planoptions.go  the configuration as options of other packages
 //	thisnode.go     the node that it describes, before anything is opened
 //	run.go          constructs sources, backend, observers, servers and loop, and runs them
-//	backends.go     the table of proxy modes
+//	backends.go     the table of proxy modes, and the limits of their counters
 //	sources.go      where objects come from, and where Events go
-//	observers.go    health, metrics and everything else that observes syncs
+//	observers.go    health, metrics, the observer that the commands ask, and everything else that observes syncs
 //	canary.go       the observer that tries the rules, with what it asks of other packages
-//	view.go         the observer that the commands ask in a running proxy
 //	servers.go      the HTTP servers of health, metrics and the other pages
-//	grants.go       capabilities that a container may lack
 //	followconfig.go reports changes of the configuration file
-//	counter*.go     --connection-counters
+//	choice.go       flags that accept only a few values
 package app
 
 import (
@@ -35,7 +33,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
 )
 
 // The exit codes: a failure of any kind, and an invalid command line.
@@ -84,7 +81,7 @@ func RunProxy(cmd *cobra.Command, opts *Options) error {
 		logger.Info("Configuration warning", "warning", warning)
 	}
 	metricsfeatures.ApplyFeatureGates(loaded.Features.Gate)
-	loaded.Features.AddMetrics()
+	loaded.Features.Gate.AddMetrics() // kubernetes_feature_enabled
 	if loaded.Config.ShowHiddenMetricsForVersion != "" {
 		metrics.SetShowHidden()
 	}
@@ -95,7 +92,7 @@ func RunProxy(cmd *cobra.Command, opts *Options) error {
 	case err == nil:
 		logger.Info("kube-proxy ended")
 		return nil
-	case errors.Is(err, configfile.ErrChanged):
+	case errors.Is(err, config.ErrChanged):
 		logger.Info("kube-proxy ends on purpose, to be started again", "reason", err.Error())
 	default:
 		logger.Error(err, "kube-proxy failed")
@@ -109,7 +106,7 @@ func (l *Loaded) fatal(err error) error {
 	if l == nil || l.Config.Logging.Format != logsapi.JSONLogFormat || logsapi.ValidateAndApply(l.Config.Logging.Shared(), l.Features.Gate) != nil {
 		return err
 	}
-	var problems configfile.Problems
+	var problems config.Problems
 	if !errors.As(err, &problems) {
 		klog.ErrorS(err, "Invalid configuration")
 	}

@@ -5,8 +5,9 @@ import (
 	"os"
 	"strings"
 
+	"k8s.io/component-base/featuregate"
+
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/node"
@@ -26,7 +27,7 @@ type ThisNode struct {
 }
 
 // NewThisNode returns the node of that name, by default this host's. hasIPv6 is whether the node has IPv6 besides IPv4.
-func NewThisNode(cfg *config.KubeProxyConfiguration, gates features.Gates, name string, hasIPv6 bool) (n ThisNode, err error) {
+func NewThisNode(cfg *config.KubeProxyConfiguration, gates featuregate.FeatureGate, name string, hasIPv6 bool) (n ThisNode, err error) {
 	if n.Name, err = nodeName(name, os.Hostname); err != nil {
 		return n, err
 	}
@@ -34,7 +35,7 @@ func NewThisNode(cfg *config.KubeProxyConfiguration, gates features.Gates, name 
 	if err != nil {
 		return n, fmt.Errorf("nodeIPOverride: %w", err)
 	}
-	if n.Wanted, err = node.Families(hasIPv6, familyPolicy(cfg), addrs); err != nil {
+	if n.Wanted, err = node.Families(hasIPv6, node.FamilyPolicy(cfg.IPFamilyPolicy), addrs); err != nil {
 		return n, err
 	}
 	n.given, n.Builder = len(addrs) > 0, cluster.NewBuilder(n.Name, addrs...)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/component-base/featuregate"
 
 	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
@@ -161,7 +162,7 @@ func (o *analyzeOptions) run(cmd *cobra.Command) error {
 
 // analyzer returns one that has seen the configuration.
 func (o *analyzeOptions) analyzer(cmd *cobra.Command) (*findings.Analyzer, error) {
-	cfg, gates := app.DefaultConfig(), features.Read(nil).Gates // in force without a file
+	cfg, gates := app.DefaultConfig(), features.Read(nil).Gate // in force without a file
 	planning := &plan.Options{}
 	var deprecated []findings.Finding
 	if o.configFile != "" {
@@ -169,7 +170,7 @@ func (o *analyzeOptions) analyzer(cmd *cobra.Command) (*findings.Analyzer, error
 		if err != nil {
 			return nil, err
 		}
-		cfg, gates, deprecated = l.Config, l.Features.Gates, configFindings(o.configFile, l)
+		cfg, gates, deprecated = l.Config, l.Features.Gate, configFindings(o.configFile, l)
 		if planning, err = app.PlanOptions(cfg, gates); err != nil {
 			return nil, err
 		}
@@ -223,7 +224,7 @@ func (o *analyzeOptions) read(cmd *cobra.Command, analyzer *findings.Analyzer) (
 
 // modeChange describes a change from the mode of cfg to another mode. If to is empty there is no change, unless this proxy
 // cannot run in the mode of cfg.
-func modeChange(cfg *config.KubeProxyConfiguration, to config.ProxyMode, gates features.Gates) (change findings.Options, err error) {
+func modeChange(cfg *config.KubeProxyConfiguration, to config.ProxyMode, gates featuregate.FeatureGate) (change findings.Options, err error) {
 	if to == "" && !slices.Contains(config.ServedModes(), cfg.EffectiveMode()) {
 		to = config.SuccessorMode
 	}
@@ -240,7 +241,7 @@ func modeChange(cfg *config.KubeProxyConfiguration, to config.ProxyMode, gates f
 }
 
 // nodePortsIn describes where node ports are served with a configuration.
-func nodePortsIn(cfg *config.KubeProxyConfiguration, gates features.Gates) (findings.ModeNodePorts, error) {
+func nodePortsIn(cfg *config.KubeProxyConfiguration, gates featuregate.FeatureGate) (findings.ModeNodePorts, error) {
 	options, err := app.PlanOptions(cfg, gates)
 	if err != nil {
 		return findings.ModeNodePorts{}, err

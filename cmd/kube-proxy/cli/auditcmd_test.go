@@ -292,7 +292,7 @@ func TestModeChange(t *testing.T) {
 	} {
 		cfg := &config.KubeProxyConfiguration{Mode: test.mode, NodePortAddresses: test.addresses}
 		cfg.IPTables.LocalhostNodePorts = test.localhost
-		got, err := modeChange(cfg, test.to, features.Gates{KubeProxyNFTablesLocalhostNodePorts: test.gate})
+		got, err := modeChange(cfg, test.to, features.Read(map[string]bool{"KubeProxyNFTablesLocalhostNodePorts": test.gate}).Gate)
 		if diff := cmp.Diff(test.want, got); diff != "" || err != nil {
 			t.Errorf("%+v: %v (-want +got):\n%s", test, err, diff)
 		}

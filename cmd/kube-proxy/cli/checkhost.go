@@ -20,13 +20,13 @@ func newChecker(l *app.Loaded, withoutAPI bool) (*check.Checker, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := app.NewThisNode(cfg, l.Features.Gates, cfg.HostnameOverride, app.MachineHasIPv6())
+	n, err := app.NewThisNode(cfg, l.Features.Gate, cfg.HostnameOverride, app.MachineHasIPv6())
 	if err != nil {
 		return nil, err
 	}
 	host := &check.Linux{Mode: chosen, ModeName: string(cfg.EffectiveMode()), Families: n.Wanted, Modes: map[string]backend.Remover{}}
 	for _, m := range app.Modes(cfg, backend.CounterLimits{}) {
-		host.Modes[string(m.Name)] = m.Remover
+		host.Modes[m.Name] = m.Remover
 	}
 	checker := &check.Checker{Host: host, Node: check.Node{
 		Name: n.Name, Mode: host.ModeName, Families: n.Wanted, MetricsAddress: cfg.MetricsBindAddress, HealthzAddress: cfg.HealthzBindAddress,

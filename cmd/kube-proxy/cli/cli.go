@@ -22,7 +22,7 @@ import (
 	"k8s.io/component-base/logs"
 
 	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
@@ -45,7 +45,7 @@ func Run(args []string, stdout, stderr io.Writer) int {
 		}
 	}
 	var usage app.UsageError
-	var problems configfile.Problems
+	var problems config.Problems
 	switch {
 	case errors.As(err, &usage):
 		printLines(stderr, "error: ", err)

@@ -11,8 +11,6 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
 )
 
 // newConfigCommand builds "kube-proxy config", which works on any machine, without a cluster and without root.
@@ -41,14 +39,14 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 
 // versionFlag adds a flag that takes one of the served versions.
 func versionFlag(command *cobra.Command, target *string, name, usage string) {
-	command.Flags().StringVar(target, name, config.Version, usage+": "+strings.Join(configfile.Versions(), " or ")+".")
-	complete(command, name, configfile.Versions())
+	command.Flags().StringVar(target, name, config.Version, usage+": "+strings.Join(config.Versions(), " or ")+".")
+	complete(command, name, config.Versions())
 }
 
 // checkVersion refuses a version that is not served.
 func checkVersion(version string) error {
-	if !slices.Contains(configfile.Versions(), version) {
-		return app.UsageError{Err: fmt.Errorf("version %q is not served; want one of %s", version, strings.Join(configfile.Versions(), ", "))}
+	if !slices.Contains(config.Versions(), version) {
+		return app.UsageError{Err: fmt.Errorf("version %q is not served; want one of %s", version, strings.Join(config.Versions(), ", "))}
 	}
 	return nil
 }
@@ -96,8 +94,8 @@ func convert(cmd *cobra.Command, from, to, output string) error {
 		return err
 	}
 	losses := l.File.Dropped
-	if to == v1alpha1.Version {
-		losses = append(losses, v1alpha1.MissingIn(l.Config)...)
+	if to == config.V1alpha1 {
+		losses = append(losses, config.MissingInV1alpha1(l.Config)...)
 	}
 	if err := app.WriteConfig(output, cmd.OutOrStdout(), l.Config, to); err != nil {
 		return err
@@ -113,7 +111,7 @@ func convert(cmd *cobra.Command, from, to, output string) error {
 
 // loadConfig reads a file, a ConfigMap or a List of these, as the proxy would with no flags. It does not validate.
 func loadConfig(cmd *cobra.Command, name string) (*app.Loaded, error) {
-	file, err := configfile.ReadManifest(name, cmd.InOrStdin())
+	file, err := config.ReadManifest(name, cmd.InOrStdin())
 	if err != nil {
 		return nil, err
 	}
@@ -157,12 +155,12 @@ v1alpha1 apply without --config.`,
 
 // printDefaults prints the defaults of a version, in YAML below a comment with those that differ in the other version.
 func printDefaults(out io.Writer, version, output string) error {
-	versioned := configfile.Versioned(configfile.Defaults(version), version)
+	versioned := config.Versioned(config.DefaultsOf(version), version)
 	if output == outputJSON {
 		return printObject(out, output, versioned)
 	}
 	fmt.Fprint(out, "# Defaults that differ between the versions; flags without --config have those of v1alpha1:\n")
-	for _, f := range configfile.Fields() {
+	for _, f := range config.Fields() {
 		if f.OldDefault != "" {
 			fmt.Fprintf(out, "#   %s: %s in v1alpha2, %s in v1alpha1\n", f.Path, f.Default, f.OldDefault)
 		}

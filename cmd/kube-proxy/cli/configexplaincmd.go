@@ -10,12 +10,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
 func newConfigExplainCommand() *cobra.Command {
-	var markdown bool
 	command := &cobra.Command{
 		Use:     "explain [FIELD]",
 		Short:   "Describe a field, with its unit and default",
@@ -23,14 +22,12 @@ func newConfigExplainCommand() *cobra.Command {
 		Example: "  kube-proxy config explain linux.conntrack.maxPerCore",
 		Args:    usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			fields, out := configfile.Fields(), cmd.OutOrStdout()
+			fields, out := config.Fields(), cmd.OutOrStdout()
 			switch {
-			case markdown:
-				fmt.Fprint(out, configfile.Markdown(fields, flagFor))
 			case len(args) == 0:
 				printFields(out, "FIELDS:", fields)
 			default:
-				field, within, err := configfile.Find(fields, args[0])
+				field, within, err := config.FindField(fields, args[0])
 				if err != nil {
 					return err
 				}
@@ -41,19 +38,17 @@ func newConfigExplainCommand() *cobra.Command {
 		},
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			var paths []string
-			for _, f := range configfile.Fields() {
+			for _, f := range config.Fields() {
 				paths = append(paths, f.Path)
 			}
 			return paths, cobra.ShellCompDirectiveNoFileComp
 		},
 	}
-	command.Flags().BoolVar(&markdown, "markdown", false, "Print docs/config.md.")
-	_ = command.Flags().MarkHidden("markdown") // it is for "make docs"
 	return command
 }
 
 // printField prints the description of one field.
-func printField(out io.Writer, f configfile.Field) {
+func printField(out io.Writer, f config.Field) {
 	fmt.Fprintf(out, "FIELD:    %s <%s>\n", f.Path, f.Type)
 	def := f.Default
 	if f.OldDefault != "" {
@@ -71,7 +66,7 @@ func printField(out io.Writer, f configfile.Field) {
 }
 
 // printFields prints a list of fields, one on each line, below a heading.
-func printFields(out io.Writer, heading string, fields []configfile.Field) {
+func printFields(out io.Writer, heading string, fields []config.Field) {
 	if len(fields) == 0 {
 		return
 	}

@@ -3,7 +3,6 @@ package cli
 import (
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -13,7 +12,6 @@ import (
 )
 
 func newGatesCommand() *cobra.Command {
-	var markdown bool
 	var output string
 	command := &cobra.Command{
 		Use:   "feature-gates",
@@ -21,10 +19,6 @@ func newGatesCommand() *cobra.Command {
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cmd.OutOrStdout()
-			if markdown {
-				fmt.Fprint(out, gatesMarkdown())
-				return nil
-			}
 			if output != outputText {
 				return printGates(out, output)
 			}
@@ -34,8 +28,6 @@ func newGatesCommand() *cobra.Command {
 			return nil
 		},
 	}
-	command.Flags().BoolVar(&markdown, "markdown", false, "Print docs/feature-gates.md.")
-	_ = command.Flags().MarkHidden("markdown") // it is for "make docs"
 	outputFlag(command, &output, outputText, outputJSON, outputYAML)
 	return command
 }
@@ -59,28 +51,4 @@ func printGates(out io.Writer, output string) error {
 		v1alpha1.TypeMeta
 		Items []gate `json:"items"`
 	}{v1alpha1.Meta("FeatureGateList"), gates})
-}
-
-// gatesMarkdown writes docs/feature-gates.md.
-func gatesMarkdown() string {
-	var b strings.Builder
-	b.WriteString(`# Feature gates
-
-Generated from pkg/features; do not edit.
-
-Set gates with featureGates in the configuration file, or with --feature-gates if there is no file. A gate that only Kubernetes has causes a
-warning, an unknown gate an error. /flagz of the metrics server shows the gates in force, "kube-proxy config feature-gates" their planned end.
-
-| gate | stage | default | effect |
-|---|---|---|---|
-`)
-	for _, gate := range features.Describe() {
-		fmt.Fprintf(&b, "| %s | %s | %t | %s |\n", gate.Name, gate.Stage, gate.Default, gate.Effect)
-	}
-	for _, gate := range features.Describe() {
-		if gate.Details != "" {
-			fmt.Fprintf(&b, "\n## %s\n\n%s\n", gate.Name, gate.Details)
-		}
-	}
-	return b.String()
 }

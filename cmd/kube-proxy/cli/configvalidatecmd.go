@@ -9,7 +9,6 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
 )
 
 func newValidateCommand() *cobra.Command {
@@ -104,7 +103,7 @@ func validateFile(cmd *cobra.Command, name string, strict bool) (verdict, error)
 			v.Warnings = append(v.Warnings, fmt.Sprintf("%s: %s", name, loss))
 		}
 	}
-	if problems, ok := errors.AsType[configfile.Problems](err); ok {
+	if problems, ok := errors.AsType[config.Problems](err); ok {
 		for _, p := range problems {
 			v.Errors = append(v.Errors, problem{p.Line, p.Field, p.Detail})
 			v.Warnings = slices.DeleteFunc(v.Warnings, func(warning string) bool { return warning == p.String() })

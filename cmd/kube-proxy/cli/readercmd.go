@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/component-base/featuregate"
 	"k8s.io/component-base/term"
 
 	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
@@ -191,14 +192,14 @@ func (o *readerOptions) load(cmd *cobra.Command) (inspect.Reader, error) {
 }
 
 // configuration returns that of the configuration file, or the flags' defaults.
-func (o *readerOptions) configuration(cmd *cobra.Command) (*config.KubeProxyConfiguration, features.Gates, error) {
-	cfg, gates := app.DefaultConfig(), features.Read(nil).Gates
+func (o *readerOptions) configuration(cmd *cobra.Command) (*config.KubeProxyConfiguration, featuregate.FeatureGate, error) {
+	cfg, gates := app.DefaultConfig(), features.Read(nil).Gate
 	if o.configFile != "" {
 		l, err := loadValidConfig(cmd, o.configFile)
 		if err != nil {
 			return nil, gates, err
 		}
-		cfg, gates = l.Config, l.Features.Gates
+		cfg, gates = l.Config, l.Features.Gate
 	}
 	if o.mode != "" {
 		cfg.Mode = config.ProxyMode(o.mode)

@@ -32,7 +32,7 @@ func openTracer(ctx context.Context, f trace.Filter) (trace.Tracer, error) {
 func traceable(ctx context.Context, name string) error {
 	for _, m := range app.Modes(app.DefaultConfig(), backend.CounterLimits{}) {
 		mode, ok := m.Remover.(backend.Mode)
-		if !ok || name != "" && name != string(m.Name) {
+		if !ok || name != "" && name != m.Name {
 			continue
 		}
 		if name == "" {

@@ -15,7 +15,7 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// Validate returns all errors, with the paths of v1alpha2; configfile.File.Check translates them to lines and to the file's version. It
+// Validate returns all errors, with the paths of v1alpha2; File.Check translates them to lines and to the file's version. It
 // checks every field, on any platform: settings of another platform or of an inactive backend are checked as in v1alpha1. Feature
 // gates are checked by pkg/features; gate only unlocks fields.
 func Validate(cfg *KubeProxyConfiguration, gate featuregate.FeatureGate) field.ErrorList {

@@ -16,8 +16,6 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/configfile"
-	"github.com/seed-11a05479/kube-proxy/pkg/apis/config/v1alpha1"
 )
 
 // rule describes what validation accepts for one field, as YAML values. A field without bad values accepts every value
@@ -239,7 +237,7 @@ func TestRules(t *testing.T) {
 					if r.oldBad != nil || r.oldGood != nil {
 						r.bad = r.oldBad
 					}
-					tryRule(t, v1alpha1.Version, path, r)
+					tryRule(t, config.V1alpha1, path, r)
 				}
 			})
 		}
@@ -258,8 +256,8 @@ func tryRule(t *testing.T, version, path string, r rule) {
 		}
 	}
 	place := path
-	if version == v1alpha1.Version {
-		place = v1alpha1.Path(path, modeOf(t, r.with))
+	if version == config.V1alpha1 {
+		place = config.PathInV1alpha1(path, modeOf(t, r.with))
 	}
 	if r.at != "" {
 		place = r.at
@@ -280,7 +278,7 @@ func tryRule(t *testing.T, version, path string, r rule) {
 // check reads and validates a file as the proxy does.
 func check(t *testing.T, data []byte) error {
 	t.Helper()
-	read, err := configfile.Parse("f", data)
+	read, err := config.ParseFile("f", data)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, data)
 	}
@@ -319,8 +317,8 @@ func file(t *testing.T, version, path, value, with string) []byte {
 		t.Fatal(err)
 	}
 	maps.Copy(content, others)
-	if version == v1alpha1.Version {
-		path = v1alpha1.Path(path, modeOf(t, with))
+	if version == config.V1alpha1 {
+		path = config.PathInV1alpha1(path, modeOf(t, with))
 	}
 	var parsed any
 	if err := sigsyaml.Unmarshal([]byte(value), &parsed); err != nil {

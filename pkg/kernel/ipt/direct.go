@@ -63,28 +63,16 @@ func (d *direct) encode(t *Transaction) (ok bool) {
 	d.batch.Reset()
 	d.batch.In(t.Table)
 	ok = true
-	declare := func(chain string) {
-		ok = ok && isUserChain(chain)
-		d.batch.EnsureChain(chain)
-		d.batch.FlushChain(chain)
-	}
-	for _, c := range t.Chains {
-		declare(c.Name)
-	}
-	for _, name := range t.Deleted {
-		declare(name)
-	}
-	for _, r := range t.Inserted {
-		ok = ok && isBuiltin(r.Chain) && d.add(d.batch.InsertRule, r.Chain, r.Rule)
-	}
-	for _, c := range t.Chains {
-		for _, r := range c.Rules {
-			ok = ok && d.add(d.batch.AddRule, c.Name, r)
-		}
-	}
-	for _, name := range t.Deleted {
-		d.batch.DeleteEmptyChain(name)
-	}
+	t.each(
+		func(chain string) {
+			ok = ok && isUserChain(chain)
+			d.batch.EnsureChain(chain)
+			d.batch.FlushChain(chain)
+		},
+		func(chain string, r Rule) { ok = ok && isBuiltin(chain) && d.add(d.batch.InsertRule, chain, r) },
+		func(chain string, r Rule) { ok = ok && d.add(d.batch.AddRule, chain, r) },
+		d.batch.DeleteEmptyChain,
+	)
 	return ok && d.batch.Len() > 0
 }
 

@@ -86,7 +86,7 @@ func kernelDirect(t *testing.T, family Family) (*kernelTables, *direct) {
 	t.Helper()
 	tables := openKernel(t, family, NFT)
 	for _, table := range []string{"filter", "nat"} { // which iptables creates
-		if _, err := tables.run(t.Context(), "*"+table+"\n:KUBE-B - [0:0]\nCOMMIT\n", tables.programs.restore, "--noflush"); err != nil {
+		if _, err := tables.Programs.(*programs).run(t.Context(), "*"+table+"\n:KUBE-B - [0:0]\nCOMMIT\n", tables.Programs.(*programs).restore, "--noflush"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -114,7 +114,7 @@ func TestKernelEncodesAsIptables(t *testing.T) {
 func encodedAsIptables(t *testing.T, tables *kernelTables, direct *direct, table, text string) {
 	t.Helper()
 	input := "*" + table + "\n:KUBE-PROGRAM - [0:0]\n-A KUBE-PROGRAM " + text + "\nCOMMIT\n"
-	if err := tables.restore(t.Context(), input); err != nil {
+	if err := tables.Restore(t.Context(), input); err != nil {
 		t.Error(text, err)
 		return
 	}
@@ -128,7 +128,7 @@ func encodedAsIptables(t *testing.T, tables *kernelTables, direct *direct, table
 		if listed, err := tables.Rules(t.Context(), table, "KUBE-DIRECT"); err != nil || len(listed) != 1 || listed[0] != text {
 			t.Errorf("newer encoding %t: iptables lists %q, %v, want %q", newer, listed, err, text)
 		}
-		if newer != tables.programs.since(1, 8, 10) {
+		if newer != tables.Programs.(*programs).since(1, 8, 10) {
 			continue
 		}
 		got, want := expressionsOf(t, tables.family, table, "KUBE-DIRECT"), expressionsOf(t, tables.family, table, "KUBE-PROGRAM")
@@ -196,7 +196,7 @@ func TestKernelCompare(t *testing.T) {
 				input += "[7:700] -A KUBE-A " + text + "\n"
 				rules = append(rules, rule(t, text))
 			}
-			if err := tables.restore(t.Context(), input+"COMMIT\n"); err != nil {
+			if err := tables.Restore(t.Context(), input+"COMMIT\n"); err != nil {
 				t.Fatal(err)
 			}
 			compare := func(what string, want bool, expected ...Rule) {

@@ -18,7 +18,7 @@ func onFake(t *testing.T) (*kernelTables, *nftest.Kernel) {
 	t.Helper()
 	kernel := nftest.New()
 	conn := nf.New(kernel.Open("kube-proxy", 1))
-	tables := &kernelTables{family: IPv4, direct: newDirect(conn, IPv4)}
+	tables := &kernelTables{family: IPv4, Programs: &programs{family: IPv4}, direct: newDirect(conn, IPv4)}
 	t.Cleanup(func() {
 		if err := tables.Close(); err != nil {
 			t.Error(err)
@@ -104,7 +104,7 @@ func TestHeldKernel(t *testing.T) {
 // program may write before it, and the error names the kernel, not a program. Afterwards inputs are written again.
 func TestUnansweredBatch(t *testing.T) {
 	tables, _ := onFake(t)
-	tables.programs.restore = "true"
+	tables.Programs.(*programs).restore = "true"
 	d := tables.direct
 	short := func() context.Context {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)

@@ -1,4 +1,5 @@
-// Package ipt is the only package that runs the programs of iptables. Package ipttest has a fake that is as strict as they are.
+// Package ipt is the only package that runs the programs of iptables. Package ipttest runs it on a fake nf_tables, with
+// programs that are as strict as they are.
 //
 // A [Tables] is one address family's tables in one variant: nft, in which the programs write nf_tables, or legacy, in which they
 // replace x_tables' blobs. [Detect] returns the one that a node uses. A [Rule] is a value, rendered as text or bytes. Rules are

@@ -27,6 +27,12 @@ type encoder struct {
 	ok                                       bool
 }
 
+// Expressions returns the rule as the kernel holds it in the nft variant; ok is false for a rule that was listed, or that iptables would refuse.
+func (r Rule) Expressions(family Family) (expressions []byte, ok bool) {
+	expressions, _, ok = (&encoder{family: family}).rule(nil, r)
+	return expressions, ok
+}
+
 // rule appends the expressions of a rule. It returns false for a rule that was listed, or that iptables would refuse.
 // protocol is what the kernel checks extensions against.
 func (e *encoder) rule(b []byte, r Rule) (_ []byte, protocol byte, ok bool) {

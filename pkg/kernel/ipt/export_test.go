@@ -13,12 +13,9 @@ func RuleOf(text string) (r Rule, ok bool) { return ruleOf(text) }
 
 // Encodes reports whether the encoder knows a rule.
 func Encodes(family Family, r Rule) bool {
-	_, _, ok := (&encoder{family: family}).rule(nil, r)
+	_, ok := r.Expressions(family)
 	return ok
 }
-
-// Restore makes the kernel's tables do what the fake's method Restore does.
-func (t *kernelTables) Restore(ctx context.Context, input string) error { return t.restore(ctx, input) }
 
 // Restorer is the kernel's tables or the fake's.
 type Restorer interface {

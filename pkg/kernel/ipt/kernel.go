@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
@@ -14,11 +13,11 @@ import (
 type kernelTables struct {
 	family   Family
 	features Features
-	programs programs
+	Programs
 	// direct is nil in the legacy variant, and with programs that could not list what it writes.
 	*direct
-	// calls holds what single is doing.
-	calls chan struct{}
+	// open opens another connection to nf_tables.
+	open func() (*nf.Conn, error)
 }
 
 // OpenUsable is [Open] for a caller that will write. If the kernel has no tables of the family, that is the error. In the
@@ -54,11 +53,16 @@ func Open(ctx context.Context, family Family, variant Variant) (Tables, error) {
 	// The first version that lists all matches of what an encoder writes, and writes matches of any bits of an address; 1.8.7 omits
 	// ports and marks.
 	encoded := found.since(1, 8, 9)
-	t := &kernelTables{family: family, programs: found, calls: make(chan struct{}, 1), features: Features{variant, variant == Legacy || encoded}}
-	if variant != NFT || !encoded {
+	return NewTables(family, Features{variant, variant == Legacy || encoded}, &found, nf.Open)
+}
+
+// NewTables returns tables over programs and connections to nf_tables.
+func NewTables(family Family, features Features, programs Programs, open func() (*nf.Conn, error)) (Tables, error) {
+	t := &kernelTables{family: family, features: features, Programs: programs, open: open}
+	if features.Variant != NFT || !features.AddressBits {
 		return t, nil
 	}
-	conn, err := nf.Open()
+	conn, err := open()
 	if err != nil {
 		return nil, fmt.Errorf("iptables %s: %w", family, err)
 	}
@@ -87,26 +91,7 @@ func (t *kernelTables) Write(ctx context.Context, transaction *Transaction) erro
 		}
 	}
 	// The program writes what cannot be written directly, and words the error of what is refused.
-	return t.restore(ctx, transaction.Text())
-}
-
-// restore does what iptables-restore --noflush --counters does with an input.
-func (t *kernelTables) restore(ctx context.Context, input string) error {
-	_, err := t.run(ctx, input, t.programs.restore, "--noflush", "--counters", "--wait", strconv.Itoa(LockWait))
-	return err
-}
-
-// Save is part of [Tables].
-func (t *kernelTables) Save(ctx context.Context, table string) (string, error) {
-	if t.features.Variant == Legacy && !legacyTableExists(t.family, table) {
-		return "", nil // reading would create it
-	}
-	out, err := t.run(ctx, "", t.programs.save, "--counters", "--table", table)
-	whole := strings.Contains(out, "*"+table+"\n") && strings.Contains(out, "\nCOMMIT\n")
-	if err == nil && out != "" && !whole {
-		return "", fmt.Errorf("iptables %s: the output of %s is not a whole table: %s", t.family, t.programs.save, brief([]byte(out)))
-	}
-	return out, err
+	return t.Restore(ctx, transaction.Text())
 }
 
 // Compare is part of [Tables].
@@ -123,11 +108,13 @@ func (t *kernelTables) Compare(ctx context.Context, table string, expected Expec
 
 // Packets is part of [Tables].
 func (t *kernelTables) Packets(ctx context.Context, table string, chains ...string) (map[string][]uint64, error) {
-	read := nftPackets
+	var packets map[string][]uint64
+	var err error
 	if t.features.Variant == Legacy {
-		read = legacyPackets
+		packets, err = t.Programs.Packets(ctx, table, chains...)
+	} else {
+		packets, err = nftPackets(ctx, t.open, t.family, table, chains)
 	}
-	packets, err := read(ctx, t.family, table, chains)
 	if err != nil {
 		return nil, fmt.Errorf("iptables %s: read the counters of table %s: %w", t.family, table, err)
 	}

@@ -105,14 +105,14 @@ func TestKernelLock(t *testing.T) {
 	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	err = tables.restore(context.Background(), "*nat\n:A - [0:0]\nCOMMIT\n")
+	err = tables.Restore(context.Background(), "*nat\n:A - [0:0]\nCOMMIT\n")
 	if !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), "fuser") {
 		t.Errorf("the lock is held, and the error is %v", err)
 	}
 	if err := unix.Flock(int(file.Fd()), unix.LOCK_UN); err != nil {
 		t.Fatal(err)
 	}
-	if err := tables.restore(context.Background(), "*nat\n:A - [0:0]\nCOMMIT\n"); err != nil {
+	if err := tables.Restore(context.Background(), "*nat\n:A - [0:0]\nCOMMIT\n"); err != nil {
 		t.Error(err)
 	}
 }
@@ -141,7 +141,7 @@ func TestKernelDetect(t *testing.T) {
 					t.Fatal(err)
 				}
 				if input != "" {
-					err = tables.(*kernelTables).restore(context.Background(), input)
+					err = tables.(*kernelTables).Restore(context.Background(), input)
 				}
 				if err := errors.Join(err, tables.Close()); err != nil {
 					t.Fatal(err)

@@ -1,7 +1,6 @@
 package ipt
 
 import (
-	"context"
 	"errors"
 	"maps"
 	"os"
@@ -30,16 +29,6 @@ func legacyCounts(family Family, table string) (map[string][]uint64, error) {
 func legacyChains(family Family, table string) ([]string, error) {
 	counts, err := legacyCounts(family, table)
 	return slices.Collect(maps.Keys(counts)), err
-}
-
-// legacyPackets returns the counters of chains' rules.
-func legacyPackets(_ context.Context, family Family, table string, chains []string) (map[string][]uint64, error) {
-	counts, err := legacyCounts(family, table)
-	packets := map[string][]uint64{}
-	for _, chain := range chains {
-		packets[chain] = counts[chain]
-	}
-	return packets, err
 }
 
 // legacyTableExists looks up a table in the kernel's list for this network namespace, without creating it.

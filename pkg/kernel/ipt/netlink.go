@@ -101,11 +101,12 @@ func (r *nftRequests) exists(table, name string) (bool, error) {
 }
 
 // nftPackets reads the counters of chains' rules on a socket of its own.
-func nftPackets(ctx context.Context, family Family, table string, chains []string) (map[string][]uint64, error) {
-	r, err := openNFTRequests(family)
+func nftPackets(ctx context.Context, open func() (*nf.Conn, error), family Family, table string, chains []string) (map[string][]uint64, error) {
+	conn, err := open()
 	if err != nil {
 		return nil, err
 	}
+	r := &nftRequests{Conn: conn, family: family}
 	packets := map[string][]uint64{}
 	for _, chain := range chains {
 		var of []uint64

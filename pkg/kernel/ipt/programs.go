@@ -17,11 +17,26 @@ import (
 	"github.com/coreos/go-iptables/iptables"
 )
 
-// programs are the paths of one variant's programs for one family.
+// Programs is what the programs of iptables do with one family's tables, in one variant.
+type Programs interface {
+	// Restore does what iptables-restore --noflush --counters does with an input.
+	Restore(ctx context.Context, input string) error
+	// The others are those of [Tables]. Packets is for the legacy variant.
+	Save(ctx context.Context, table string) (string, error)
+	Rules(ctx context.Context, table, chain string) ([]string, error)
+	Append(ctx context.Context, table, chain string, rule Rule) error
+	Delete(ctx context.Context, table, chain string, rule Rule) error
+	Packets(ctx context.Context, table string, chains ...string) (map[string][]uint64, error)
+}
+
+// programs are the programs that are installed, by their paths.
 type programs struct {
+	family                  Family
+	variant                 Variant
 	iptables, restore, save string
-	// plain calls the first one, for single rules.
+	// plain calls the first one, for single rules; calls holds what it is doing.
 	plain *iptables.IPTables
+	calls chan struct{}
 }
 
 // since reports whether the programs are of a version, or later.
@@ -55,6 +70,7 @@ func find(ctx context.Context, family Family, variant Variant) (programs, error)
 
 // try finds the programs with one stem, and their version.
 func try(ctx context.Context, family Family, stem string, variant Variant) (p programs, err error) {
+	p.family, p.variant, p.calls = family, variant, make(chan struct{}, 1)
 	for _, at := range []struct {
 		path *string
 		name string
@@ -116,8 +132,27 @@ const outputDelay = 5 * time.Second
 // exitLocked is RESOURCE_PROBLEM of xtables.h: the exit status of a program that could not get the lock, for example.
 const exitLocked = 4
 
+// Restore is part of [Programs].
+func (p *programs) Restore(ctx context.Context, input string) error {
+	_, err := p.run(ctx, input, p.restore, "--noflush", "--counters", "--wait", strconv.Itoa(LockWait))
+	return err
+}
+
+// Save is part of [Programs].
+func (p *programs) Save(ctx context.Context, table string) (string, error) {
+	if p.variant == Legacy && !legacyTableExists(p.family, table) {
+		return "", nil // reading would create it
+	}
+	out, err := p.run(ctx, "", p.save, "--counters", "--table", table)
+	whole := strings.Contains(out, "*"+table+"\n") && strings.Contains(out, "\nCOMMIT\n")
+	if err == nil && out != "" && !whole {
+		return "", fmt.Errorf("iptables %s: the output of %s is not a whole table: %s", p.family, p.save, brief([]byte(out)))
+	}
+	return out, err
+}
+
 // run runs a program and returns its output.
-func (t *kernelTables) run(ctx context.Context, input, program string, args ...string) (string, error) {
+func (p *programs) run(ctx context.Context, input, program string, args ...string) (string, error) {
 	var stdout, stderr bytes.Buffer
 	command := exec.CommandContext(ctx, program, args...)
 	command.Stdin, command.Stdout, command.Stderr = strings.NewReader(input), &stdout, &stderr
@@ -128,19 +163,19 @@ func (t *kernelTables) run(ctx context.Context, input, program string, args ...s
 	case err == nil:
 		return stdout.String(), nil
 	case ctx.Err() != nil:
-		return "", fmt.Errorf("iptables %s: %s did not finish in time: %w", t.family, program, context.Cause(ctx))
+		return "", fmt.Errorf("iptables %s: %s did not finish in time: %w", p.family, program, context.Cause(ctx))
 	case errors.Is(err, fs.ErrNotExist):
-		return "", fmt.Errorf("iptables %s: run %s: %w: %w", t.family, program, err, ErrMissing)
+		return "", fmt.Errorf("iptables %s: run %s: %w: %w", p.family, program, err, ErrMissing)
 	case errors.Is(err, exec.ErrWaitDelay):
-		return "", fmt.Errorf("iptables %s: %s has ended, but its output is still open, perhaps in a program that it started: %w", t.family, program, err)
+		return "", fmt.Errorf("iptables %s: %s has ended, but its output is still open, perhaps in a program that it started: %w", p.family, program, err)
 	case !errors.As(err, &exit):
-		return "", fmt.Errorf("iptables %s: run %s: %w", t.family, program, err)
+		return "", fmt.Errorf("iptables %s: run %s: %w", p.family, program, err)
 	case exit.ExitCode() == exitLocked && strings.Contains(stderr.String(), "xtables lock"):
-		return "", fmt.Errorf("iptables %s: %s gave up after %d s: %w", t.family, program, LockWait, ErrLocked)
+		return "", fmt.Errorf("iptables %s: %s gave up after %d s: %w", p.family, program, LockWait, ErrLocked)
 	case input == "" || exit.ExitCode() < 0:
-		return "", fmt.Errorf("iptables %s: %s: %w: %s%s", t.family, program, err, brief(stderr.Bytes()), adviceFor(stderr.String()))
+		return "", fmt.Errorf("iptables %s: %s: %w: %s%s", p.family, program, err, brief(stderr.Bytes()), adviceFor(stderr.String()))
 	}
-	return "", t.refused(input, stderr.Bytes())
+	return "", p.refused(input, stderr.Bytes())
 }
 
 // brief shortens a program's output to its first relevant lines, on one line.
@@ -162,8 +197,8 @@ func brief(out []byte) string {
 var blamedLine = regexp.MustCompile(`(?:line:? )(\d+)`)
 
 // refused returns the error for an input that was refused.
-func (t *kernelTables) refused(input string, stderr []byte) *RestoreError {
-	e := &RestoreError{Family: t.family, Output: brief(stderr)}
+func (p *programs) refused(input string, stderr []byte) *RestoreError {
+	e := &RestoreError{Family: p.family, Output: brief(stderr)}
 	match := blamedLine.FindSubmatch(stderr)
 	if match == nil {
 		return e

@@ -38,22 +38,22 @@ func TestNoPrograms(t *testing.T) {
 		t.Errorf("behind the plain name: %+v, %v", found, err)
 	}
 	script(t, dir+"/iptables-restore", "echo the disk is on fire >&2", "exit 3")
-	door := &kernelTables{family: IPv4, programs: programs{restore: dir + "/iptables-restore"}}
+	door := &programs{family: IPv4, restore: dir + "/iptables-restore"}
 	var refused *RestoreError
-	if err := door.restore(context.Background(), "*nat\nCOMMIT\n"); !errors.As(err, &refused) || !strings.Contains(err.Error(), "the disk is on fire") {
+	if err := door.Restore(context.Background(), "*nat\nCOMMIT\n"); !errors.As(err, &refused) || !strings.Contains(err.Error(), "the disk is on fire") {
 		t.Errorf("a program that fails: %v", err)
 	}
 	script(t, dir+"/iptables-restore", "/bin/sleep 8 &")
-	err := door.restore(context.Background(), "*nat\nCOMMIT\n")
+	err := door.Restore(context.Background(), "*nat\nCOMMIT\n")
 	if !errors.Is(err, exec.ErrWaitDelay) || errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), "its output is still open") {
 		t.Errorf("a program that leaves another one behind: %v", err)
 	}
-	door.programs.restore = dir + "/iptables-save/gone"
-	if err := door.restore(context.Background(), "*nat\nCOMMIT\n"); err == nil || errors.Is(err, ErrMissing) {
+	door.restore = dir + "/iptables-save/gone"
+	if err := door.Restore(context.Background(), "*nat\nCOMMIT\n"); err == nil || errors.Is(err, ErrMissing) {
 		t.Errorf("a program that cannot be started: %v", err)
 	}
-	door.programs.restore = dir + "/gone"
-	if err := door.restore(context.Background(), "*nat\nCOMMIT\n"); !errors.Is(err, ErrMissing) {
+	door.restore = dir + "/gone"
+	if err := door.Restore(context.Background(), "*nat\nCOMMIT\n"); !errors.Is(err, ErrMissing) {
 		t.Errorf("a program that is gone: %v", err)
 	}
 }
@@ -74,14 +74,14 @@ func TestBrokenPrograms(t *testing.T) {
 // TestLockMessages checks that only a program that gave up counts as locked out, not one that waited, got the lock and failed.
 func TestLockMessages(t *testing.T) {
 	path := t.TempDir() + "/iptables-restore"
-	tables := &kernelTables{family: IPv4, programs: programs{restore: path}}
+	tables := &programs{family: IPv4, restore: path}
 	const holds = "echo Another app is currently holding the xtables lock >&2"
 	script(t, path, holds, "exit 4")
-	if err := tables.restore(t.Context(), "*nat\nCOMMIT\n"); !errors.Is(err, ErrLocked) {
+	if err := tables.Restore(t.Context(), "*nat\nCOMMIT\n"); !errors.Is(err, ErrLocked) {
 		t.Errorf("a program that gave up: %v", err)
 	}
 	script(t, path, holds, "echo iptables-restore: line 2 failed >&2", "exit 1")
-	err := tables.restore(t.Context(), "*nat\n-A KUBE-A -j KUBE-B\nCOMMIT\n")
+	err := tables.Restore(t.Context(), "*nat\n-A KUBE-A -j KUBE-B\nCOMMIT\n")
 	if refused, ok := errors.AsType[*RestoreError](err); !ok || refused.Line != 2 {
 		t.Errorf("a program that waited for the lock, and whose input was refused: %v", err)
 	}

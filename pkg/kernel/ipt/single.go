@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Rules is part of [Tables].
-func (t *kernelTables) Rules(ctx context.Context, table, chain string) (rules []string, _ error) {
-	err := t.single(ctx, "list the rules of", table, chain, func(plain *iptables.IPTables) error {
+// Rules is part of [Programs].
+func (p *programs) Rules(ctx context.Context, table, chain string) (rules []string, _ error) {
+	err := p.single(ctx, "list the rules of", table, chain, func(plain *iptables.IPTables) error {
 		lines, err := plain.List(table, chain)
 		for _, line := range lines {
 			if rule, ok := strings.CutPrefix(line, "-A "+chain+" "); ok {
@@ -29,9 +29,9 @@ func (t *kernelTables) Rules(ctx context.Context, table, chain string) (rules []
 	return rules, nil
 }
 
-// Append is part of [Tables].
-func (t *kernelTables) Append(ctx context.Context, table, chain string, rule Rule) error {
-	return t.single(ctx, "append a rule to", table, chain, func(plain *iptables.IPTables) error {
+// Append is part of [Programs].
+func (p *programs) Append(ctx context.Context, table, chain string, rule Rule) error {
+	return p.single(ctx, "append a rule to", table, chain, func(plain *iptables.IPTables) error {
 		words, err := Words(rule.Text())
 		if err != nil {
 			return err
@@ -47,9 +47,9 @@ func (t *kernelTables) Append(ctx context.Context, table, chain string, rule Rul
 	})
 }
 
-// Delete is part of [Tables].
-func (t *kernelTables) Delete(ctx context.Context, table, chain string, rule Rule) error {
-	return t.single(ctx, "delete a rule from", table, chain, func(plain *iptables.IPTables) error {
+// Delete is part of [Programs].
+func (p *programs) Delete(ctx context.Context, table, chain string, rule Rule) error {
+	return p.single(ctx, "delete a rule from", table, chain, func(plain *iptables.IPTables) error {
 		words, err := Words(rule.Text())
 		if err != nil {
 			return err
@@ -58,14 +58,24 @@ func (t *kernelTables) Delete(ctx context.Context, table, chain string, rule Rul
 	})
 }
 
+// Packets is part of [Programs]. The kernel is asked, without a program.
+func (p *programs) Packets(_ context.Context, table string, chains ...string) (map[string][]uint64, error) {
+	counts, err := legacyCounts(p.family, table)
+	packets := map[string][]uint64{}
+	for _, chain := range chains {
+		packets[chain] = counts[chain]
+	}
+	return packets, err
+}
+
 // single calls go-iptables, one call at a time: of those that outlast their context, only one is left behind.
-func (t *kernelTables) single(ctx context.Context, what, table, chain string, call func(plain *iptables.IPTables) error) error {
+func (p *programs) single(ctx context.Context, what, table, chain string, call func(plain *iptables.IPTables) error) error {
 	var err error
 	select {
-	case t.calls <- struct{}{}:
+	case p.calls <- struct{}{}:
 		err = leave(ctx, func() error {
-			defer func() { <-t.calls }()
-			return call(t.programs.plain)
+			defer func() { <-p.calls }()
+			return call(p.plain)
 		})
 	case <-ctx.Done():
 		err = fmt.Errorf("an earlier call has not finished: %w", context.Cause(ctx))
@@ -74,11 +84,11 @@ func (t *kernelTables) single(ctx context.Context, what, table, chain string, ca
 		words := failed.Error()
 		err = fmt.Errorf("%w%s", err, adviceFor(words))
 		if failed.ExitStatus() == exitLocked && strings.Contains(words, "xtables lock") {
-			err = fmt.Errorf("%s gave up after %d s: %w", t.programs.iptables, LockWait, ErrLocked)
+			err = fmt.Errorf("%s gave up after %d s: %w", p.iptables, LockWait, ErrLocked)
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("iptables %s: %s %s in table %s: %w", t.family, what, chain, table, err)
+		return fmt.Errorf("iptables %s: %s %s in table %s: %w", p.family, what, chain, table, err)
 	}
 	return nil
 }

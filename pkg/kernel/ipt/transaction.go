@@ -28,6 +28,27 @@ type ChainRule struct {
 	Rule  Rule
 }
 
+// each calls functions with the changes, in their order. Chains are declared, which creates or empties them, before rules go to them.
+func (t *Transaction) each(declare func(chain string), insert, add func(chain string, rule Rule), remove func(chain string)) {
+	for _, c := range t.Chains {
+		declare(c.Name)
+	}
+	for _, name := range t.Deleted {
+		declare(name)
+	}
+	for _, r := range t.Inserted {
+		insert(r.Chain, r.Rule)
+	}
+	for _, c := range t.Chains {
+		for _, r := range c.Rules {
+			add(c.Name, r)
+		}
+	}
+	for _, name := range t.Deleted {
+		remove(name)
+	}
+}
+
 // lineLength is a little more than the mean length of a rule's line and its part of the chain's declaration.
 const lineLength = 160
 
@@ -55,23 +76,12 @@ func (t *Transaction) Text() string {
 	}
 	b.Grow(lineLength * lines)
 	line("*", t.Table)
-	for _, c := range t.Chains {
-		line(":", c.Name, " - [0:0]")
-	}
-	for _, name := range t.Deleted {
-		line(":", name, " - [0:0]")
-	}
-	for _, r := range t.Inserted {
-		rule("-I ", r.Chain, r.Rule)
-	}
-	for _, c := range t.Chains {
-		for _, r := range c.Rules {
-			rule("-A ", c.Name, r)
-		}
-	}
-	for _, name := range t.Deleted {
-		line("-X ", name)
-	}
+	t.each(
+		func(chain string) { line(":", chain, " - [0:0]") },
+		func(chain string, r Rule) { rule("-I ", chain, r) },
+		func(chain string, r Rule) { rule("-A ", chain, r) },
+		func(chain string) { line("-X ", chain) },
+	)
 	line("COMMIT")
 	return b.String()
 }

@@ -17,6 +17,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
 )
 
 // Kernel is the objects in the calling thread's network namespace.
@@ -53,29 +55,13 @@ const (
 	destFamily   = 11
 )
 
-// attempts is how often a list is read if others change it at the same time.
-const attempts = 10
-
-// uninterrupted reads a list until no change interrupts that.
-func uninterrupted[T any](list func() ([]T, error)) (all []T, err error) {
-	all, err = list()
-	for attempt := 1; attempt < attempts && errors.Is(err, netlink.ErrDumpInterrupted); attempt++ {
-		all, err = list()
-	}
-	return all, err
-}
-
 // Servers is part of [Objects].
 func (Kernel) Servers() ([]Server, error) {
 	// The file exists if the module is loaded.
 	if _, err := os.Stat("/proc/thread-self/net/ip_vs"); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	request, err := newRequest(cmdGetService, unix.NLM_F_DUMP)
-	if err != nil {
-		return nil, err
-	}
-	messages, err := request.Execute(unix.NETLINK_GENERIC, 0)
+	messages, err := execute(cmdGetService, unix.NLM_F_DUMP)
 	if err != nil {
 		return nil, fmt.Errorf("list the virtual servers (IPVS_CMD_GET_SERVICE): %w", err)
 	}
@@ -90,15 +76,22 @@ func (Kernel) Servers() ([]Server, error) {
 	return servers, nil
 }
 
-// newRequest begins a message to the module.
-func newRequest(command uint8, flags int) (*nl.NetlinkRequest, error) {
+// execute sends a request to the module, and returns the answer. A server or destination that is gone has none.
+func execute(command uint8, flags int, attributes ...*nl.RtAttr) ([][]byte, error) {
 	family, err := netlink.GenlFamilyGet(genlFamily)
 	if err != nil {
 		return nil, fmt.Errorf("find the generic netlink family %s: %w", genlFamily, err)
 	}
 	request := nl.NewNetlinkRequest(int(family.ID), flags)
 	request.AddData(&nl.Genlmsg{Command: command, Version: genlVersion})
-	return request, nil
+	for _, a := range attributes {
+		request.AddData(a)
+	}
+	messages, err := request.Execute(unix.NETLINK_GENERIC, 0)
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) {
+		return nil, nil
+	}
+	return messages, err
 }
 
 // contents returns a message without its header, which has the same size in all of these protocols.
@@ -144,14 +137,17 @@ func addrPort(family uint16, addr []byte, port uint16) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(ip, port), ok
 }
 
+func (s Server) family() uint16 {
+	if s.Addr.Addr().Is6() {
+		return unix.AF_INET6
+	}
+	return unix.AF_INET
+}
+
 // attribute is the attribute that identifies a server.
 func (s Server) attribute() *nl.RtAttr {
-	family := uint16(unix.AF_INET)
-	if s.Addr.Addr().Is6() {
-		family = unix.AF_INET6
-	}
 	service := nl.NewRtAttr(attrService|int(nl.NLA_F_NESTED), nil)
-	service.AddRtAttr(serviceFamily, nl.Uint16Attr(family))
+	service.AddRtAttr(serviceFamily, nl.Uint16Attr(s.family()))
 	service.AddRtAttr(serviceProtocol, nl.Uint16Attr(uint16(s.Protocol)))
 	service.AddRtAttr(serviceAddr, s.Addr.Addr().AsSlice())
 	service.AddRtAttr(servicePort, binary.BigEndian.AppendUint16(nil, s.Addr.Port()))
@@ -160,13 +156,8 @@ func (s Server) attribute() *nl.RtAttr {
 
 // Destinations is part of [Objects].
 func (Kernel) Destinations(s Server) ([]Destination, error) {
-	request, err := newRequest(cmdGetDest, unix.NLM_F_DUMP)
+	messages, err := execute(cmdGetDest, unix.NLM_F_DUMP, s.attribute())
 	if err != nil {
-		return nil, err
-	}
-	request.AddData(s.attribute())
-	messages, err := request.Execute(unix.NETLINK_GENERIC, 0)
-	if err != nil && !errors.Is(err, unix.ESRCH) {
 		return nil, fmt.Errorf("list the destinations of the virtual server %s (IPVS_CMD_GET_DEST): %w", s, err)
 	}
 	var all []Destination
@@ -180,10 +171,7 @@ func (Kernel) Destinations(s Server) ([]Destination, error) {
 
 // parseDestination reads the attributes of a server's destination.
 func parseDestination(s Server, attrs []byte) (d Destination) {
-	family := uint16(unix.AF_INET)
-	if s.Addr.Addr().Is6() {
-		family = unix.AF_INET6
-	}
+	family := s.family()
 	var addr []byte
 	var port uint16
 	for attr := range nl.ParseAttributes(attrs) {
@@ -210,13 +198,9 @@ func parseDestination(s Server, attrs []byte) (d Destination) {
 
 // Quiesce is part of [Objects].
 func (Kernel) Quiesce(s Server, d Destination) error {
-	request, err := newRequest(cmdSetDest, unix.NLM_F_ACK)
-	if err != nil {
-		return err
-	}
-	request.AddData(s.attribute())
-	request.AddData(nl.NewRtAttr(attrDest|int(nl.NLA_F_NESTED), append(nl.NewRtAttr(destWeight, nl.Uint32Attr(0)).Serialize(), d.attributes...)))
-	if _, err := request.Execute(unix.NETLINK_GENERIC, 0); err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.ENOENT) {
+	weight := nl.NewRtAttr(destWeight, nl.Uint32Attr(0)).Serialize()
+	destination := nl.NewRtAttr(attrDest|int(nl.NLA_F_NESTED), append(weight, d.attributes...))
+	if _, err := execute(cmdSetDest, unix.NLM_F_ACK, s.attribute(), destination); err != nil {
 		return fmt.Errorf("set the weight of %s of the virtual server %s (IPVS_CMD_SET_DEST): %w", d.Addr, s, err)
 	}
 	return nil
@@ -224,12 +208,7 @@ func (Kernel) Quiesce(s Server, d Destination) error {
 
 // DeleteServer is part of [Objects].
 func (Kernel) DeleteServer(s Server) error {
-	request, err := newRequest(cmdDelService, unix.NLM_F_ACK)
-	if err != nil {
-		return err
-	}
-	request.AddData(s.attribute())
-	if _, err := request.Execute(unix.NETLINK_GENERIC, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+	if _, err := execute(cmdDelService, unix.NLM_F_ACK, s.attribute()); err != nil {
 		return fmt.Errorf("delete the virtual server %s (IPVS_CMD_DEL_SERVICE): %w", s, err)
 	}
 	return nil
@@ -242,7 +221,7 @@ func (Kernel) Sets(wanted func(name string) bool) ([]Set, error) {
 		return nil, nil
 	}
 	// The library's function logs each attribute that it does not know.
-	messages, err := uninterrupted(func() ([][]byte, error) {
+	messages, err := netif.Uninterrupted(func() ([][]byte, error) {
 		request := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_IPSET<<8|nl.IPSET_CMD_LIST, nl.GetIpsetFlags(nl.IPSET_CMD_LIST))
 		request.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_NETLINK, Version: nl.NFNETLINK_V0})
 		request.AddData(nl.NewRtAttr(nl.IPSET_ATTR_PROTOCOL, nl.Uint8Attr(nl.IPSET_PROTOCOL)))
@@ -328,7 +307,7 @@ func dummy(name string) (netlink.Link, error) {
 
 // addrsOf returns the addresses of the devices with a wanted index.
 func addrsOf(wanted func(index int) bool) ([]netip.Addr, error) {
-	list, err := uninterrupted(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+	list, err := netif.Uninterrupted(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses (RTM_GETADDR): %w", err)
 	}
@@ -377,7 +356,7 @@ func localRoute(addr netip.Addr, link netlink.Link, protocol netlink.RouteProtoc
 func (Kernel) DeleteRoutes(except map[netip.Addr]bool) error {
 	var failed error
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		routes, err := uninterrupted(func() ([]netlink.Route, error) {
+		routes, err := netif.Uninterrupted(func() ([]netlink.Route, error) {
 			return netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_LOCAL, Protocol: routeProtocol}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
 		})
 		if err != nil {
@@ -410,36 +389,25 @@ func (Kernel) SetSource(ctx context.Context, device string, addrs []netip.Addr) 
 	if err != nil {
 		return fmt.Errorf("find the device lo (RTM_GETLINK): %w", err)
 	}
-	source4, source6 := sourceTo("192.0.2.1"), sourceTo("2001:db8::1") // of no machine (RFC 5737, RFC 3849)
 	var failed error
-	for _, addr := range addrs {
-		source := source4
-		if addr.Is6() {
-			source = source6
-		}
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		if source != nil { // without one the machine cannot connect to endpoints elsewhere either
+	for _, source := range netif.Sources() { // without one the machine cannot connect to endpoints elsewhere either
+		for _, addr := range addrs {
+			if addr.Is4() != source.Is4() {
+				continue
+			}
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
 			failed = cmp.Or(failed, setSource(addr, source, link, loopback))
 		}
 	}
 	return failed
 }
 
-// sourceTo returns the address from which this machine connects to another one; nil if there is no route.
-func sourceTo(machine string) net.IP {
-	found, err := netlink.RouteGet(netip.MustParseAddr(machine).AsSlice())
-	if err != nil || len(found) == 0 {
-		return nil
-	}
-	return found[0].Src
-}
-
 // setSource replaces the route to an address of link by one to lo, because the dummy device is down, to which IPv6 accepts no routes.
-func setSource(addr netip.Addr, source net.IP, link, loopback netlink.Link) error {
+func setSource(addr, source netip.Addr, link, loopback netlink.Link) error {
 	route := localRoute(addr, loopback, routeProtocol)
-	route.Scope, route.Src = netlink.SCOPE_HOST, source
+	route.Scope, route.Src = netlink.SCOPE_HOST, source.AsSlice()
 	if err := netlink.RouteReplace(route); err != nil {
 		return fmt.Errorf("replace the local route to %s (RTM_NEWROUTE): %w", addr, err)
 	}
@@ -459,7 +427,7 @@ func (Kernel) Bound() (map[netip.Addr]bool, error) {
 	bound := map[netip.Addr]bool{}
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		for _, list := range []func(uint8) ([]*netlink.Socket, error){netlink.SocketDiagTCP, netlink.SocketDiagUDP} {
-			sockets, err := uninterrupted(func() ([]*netlink.Socket, error) { return list(family) })
+			sockets, err := netif.Uninterrupted(func() ([]*netlink.Socket, error) { return list(family) })
 			if errors.Is(err, unix.ENOENT) { // a kernel without inet_diag, or udp_diag
 				continue
 			}

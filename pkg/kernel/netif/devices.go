@@ -14,7 +14,7 @@ import (
 // another one. The ports of bridges are among them in place of the bridges: with br_netfilter, rules see a packet before it arrives on
 // the bridge itself.
 func (Kernel) Devices() (map[string]int, error) {
-	links, err := uninterrupted(netlink.LinkList)
+	links, err := Uninterrupted(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list the interfaces (RTM_GETLINK): %w", err)
 	}

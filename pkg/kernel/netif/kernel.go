@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 	"time"
@@ -20,7 +19,7 @@ type Kernel struct{}
 
 const (
 	// dumpTries is how often a list is read until no change interrupts that.
-	dumpTries = 5
+	dumpTries = 10
 	// resubscribe is the pause before a broken subscription is renewed.
 	resubscribe = 100 * time.Millisecond
 	// receiveBuffer is the size of the socket's buffer in bytes, enough for some thousand changes at once.
@@ -51,7 +50,7 @@ func (Kernel) NodeAddrs() ([]netip.Addr, error) {
 		links[a.addr] = a.link
 	}
 	addrs := sorted(list, func(a address) bool { return a.addr.IsGlobalUnicast() && !loopback[a.link] })
-	return primaryFirst(addrs, links, sourceTowards), nil
+	return primaryFirst(addrs, links, Sources()), nil
 }
 
 // address is an address and the index of the interface that has it.
@@ -62,7 +61,7 @@ type address struct {
 
 // dump returns all addresses except those that failed duplicate address detection.
 func dump() ([]address, error) {
-	list, err := uninterrupted(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+	list, err := Uninterrupted(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("list the addresses of the interfaces (RTM_GETADDR): %w", err)
 	}
@@ -78,10 +77,11 @@ func dump() ([]address, error) {
 	return found, nil
 }
 
-// uninterrupted reads a list until no change interrupts that.
-func uninterrupted[T any](list func() ([]T, error)) (all []T, err error) {
+// Uninterrupted reads a list until no change interrupts that.
+func Uninterrupted[T any](list func() ([]T, error)) (all []T, err error) {
 	for range dumpTries {
-		if all, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+		all, err = list()
+		if !errors.Is(err, netlink.ErrDumpInterrupted) && !errors.Is(err, unix.EINTR) {
 			break
 		}
 	}
@@ -99,21 +99,23 @@ func sorted(list []address, keep func(address) bool) []netip.Addr {
 	return slices.Compact(addrs)
 }
 
-// faraway are addresses for documentation (RFC 5737, RFC 3849), so the route to them is the default route. They are
-// only looked up; nothing is sent.
-func faraway() []netip.Addr {
-	return []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
-}
-
-// primaryFirst moves the source address of packets to faraway to the front, for each family; without a default route the first address of
-// the interface that has the other family's, such as of eth0 and not of a bridge of pods, or else any. links are the interfaces of addresses.
-func primaryFirst(addrs []netip.Addr, links map[netip.Addr]int, source func(netip.Addr) (netip.Addr, bool)) []netip.Addr {
-	var sources, front []netip.Addr
-	for _, there := range faraway() {
-		if addr, ok := source(there); ok {
-			sources = append(sources, addr)
+// Sources returns the addresses, at most one of each family, that the kernel uses towards its default route.
+func Sources() (sources []netip.Addr) {
+	for _, faraway := range []string{"192.0.2.1", "2001:db8::1"} { // of no machine (RFC 5737, RFC 3849); nothing is sent
+		routes, err := netlink.RouteGet(netip.MustParseAddr(faraway).AsSlice())
+		if err != nil || len(routes) == 0 {
+			continue
+		}
+		if addr, ok := netip.AddrFromSlice(routes[0].Src); ok {
+			sources = append(sources, addr.Unmap())
 		}
 	}
+	return sources
+}
+
+// primaryFirst moves one of the sources to the front, for each family; without a default route the first address of
+// the interface that has the other family's, such as of eth0 and not of a bridge of pods, or else any. links are the interfaces of addresses.
+func primaryFirst(addrs []netip.Addr, links map[netip.Addr]int, sources []netip.Addr) (front []netip.Addr) {
 	rank := func(a netip.Addr) int {
 		link, known := links[a]
 		switch {
@@ -125,23 +127,13 @@ func primaryFirst(addrs []netip.Addr, links map[netip.Addr]int, source func(neti
 			return 2
 		}
 	}
-	for _, there := range faraway() {
-		own := slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return a.Is4() != there.Is4() })
+	for _, v4 := range []bool{true, false} {
+		own := slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return a.Is4() != v4 })
 		if len(own) > 0 {
 			front = append(front, slices.MinFunc(own, func(a, b netip.Addr) int { return rank(a) - rank(b) }))
 		}
 	}
 	return append(front, slices.DeleteFunc(addrs, func(a netip.Addr) bool { return slices.Contains(front, a) })...)
-}
-
-// sourceTowards returns the source address that the kernel would use.
-func sourceTowards(there netip.Addr) (netip.Addr, bool) {
-	routes, err := netlink.RouteGet(net.IP(there.AsSlice()))
-	if err != nil || len(routes) == 0 {
-		return netip.Addr{}, false
-	}
-	addr, ok := netip.AddrFromSlice(routes[0].Src)
-	return addr.Unmap(), ok
 }
 
 // Watch returns a channel that receives a value after addresses may have changed, until ctx ends. Several changes may

@@ -28,8 +28,8 @@ func texts(addrs []netip.Addr) []string {
 // TestPrimaryFirst covers cases that are hard to set up in a network namespace.
 func TestPrimaryFirst(t *testing.T) {
 	tests := []struct {
-		name                string
-		addrs, source, want []string
+		name                 string
+		addrs, sources, want []string
 	}{
 		{"no addresses", nil, []string{"192.0.2.9"}, nil},
 		{"source that no interface has", []string{"10.0.0.1", "10.0.0.2"}, []string{"192.0.2.9"}, []string{"10.0.0.1", "10.0.0.2"}},
@@ -43,14 +43,7 @@ func TestPrimaryFirst(t *testing.T) {
 			for i, a := range addrs("10.0.0.1", "fd00::1", "192.0.2.1", "fd00::9") {
 				links[a] = 1 + i/2
 			}
-			got := primaryFirst(addrs(test.addrs...), links, func(there netip.Addr) (netip.Addr, bool) {
-				for _, a := range addrs(test.source...) {
-					if a.Is4() == there.Is4() {
-						return a, true
-					}
-				}
-				return netip.Addr{}, false
-			})
+			got := primaryFirst(addrs(test.addrs...), links, addrs(test.sources...))
 			if diff := cmp.Diff(append([]string{}, test.want...), texts(got)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}

@@ -21,9 +21,7 @@ const maxOperation = 8 << 10
 //
 // Operations are encoded at once, into one buffer that Reset keeps: a batch that is reused allocates nothing.
 type Batch struct {
-	family Family
-	table  string
-
+	of  TableName
 	buf []byte
 	// An open message takes further elements of the same set: where it and its list of elements begin in buf.
 	open              bool
@@ -41,7 +39,7 @@ type Batch struct {
 
 // NewBatch makes an empty batch for a table, of which one commit may have limit bytes ([Conn.Limit]); 0 is no limit.
 func NewBatch(family Family, table string, limit int) *Batch {
-	b := &Batch{family: family, table: table, limit: limit}
+	b := &Batch{of: TableName{family, table}, limit: limit}
 	b.Reset()
 	return b
 }
@@ -55,7 +53,7 @@ func (b *Batch) Reset() {
 
 // In makes the following operations those of another table of the family.
 func (b *Batch) In(table string) {
-	b.table, b.open = table, false
+	b.of.Name, b.open = table, false
 }
 
 // frame appends the message that begins or ends a batch.
@@ -101,7 +99,7 @@ func (b *Batch) add(set string, e *Element, flags uint16) {
 	}
 	if len(e.Value) > 0 && e.Chain != "" || len(e.Value) > maxDataLen || len(e.Chain) > MaxNameLen {
 		b.refuse("nftables: cannot add element %x to set %s of table %s: an element has either a value of at most %d bytes or a chain",
-			e.Key, set, b.table, maxDataLen)
+			e.Key, set, b.of.Name, maxDataLen)
 		return
 	}
 	b.openMessage(unix.NFT_MSG_NEWSETELEM, flags, set)
@@ -116,9 +114,7 @@ func (b *Batch) add(set string, e *Element, flags uint16) {
 	case len(e.Value) > 0:
 		b.buf = AppendData(b.buf, unix.NFTA_SET_ELEM_DATA, e.Value)
 	}
-	if e.Comment != "" {
-		b.buf = appendComment(b.buf, unix.NFTA_SET_ELEM_USERDATA, e.Comment)
-	}
+	b.buf = AppendComment(b.buf, unix.NFTA_SET_ELEM_USERDATA, e.Comment)
 	b.endElement(elem)
 }
 
@@ -138,7 +134,7 @@ func (b *Batch) check(op, set string, key []byte) bool {
 	b.elements++
 	if set == "" || len(set) > MaxNameLen || len(key) == 0 && op != "delete" || len(key) > maxDataLen {
 		b.refuse("nftables: cannot %s element %x of set %q of table %s: a set's name has 1 to %d bytes, and a key 1 to %d",
-			op, key, set, b.table, MaxNameLen, maxDataLen)
+			op, key, set, b.of.Name, MaxNameLen, maxDataLen)
 		return false
 	}
 	return true
@@ -156,21 +152,19 @@ func (b *Batch) openMessage(command int, flags uint16, set string) {
 	if b.open && b.command == command && b.flags == flags && string(b.set) == set && len(b.buf)-b.msgStart < maxMessageLen {
 		return
 	}
-	b.begin(command, flags)
+	b.begin(command, flags, set)
 	b.open = true
 	b.set = append(b.set[:0], set...)
-	b.buf = netlink.AppendString(b.buf, unix.NFTA_SET_ELEM_LIST_TABLE, b.table)
-	b.buf = netlink.AppendString(b.buf, unix.NFTA_SET_ELEM_LIST_SET, set)
 	b.buf, b.listPos = netlink.BeginNest(b.buf, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 }
 
-// begin begins a message.
-func (b *Batch) begin(command int, flags uint16) {
+// begin begins a message about an object of the table, or about the table if the name is "".
+func (b *Batch) begin(command int, flags uint16, name string) {
 	b.open = false
 	b.messages++
 	b.command, b.flags = command, flags
 	b.msgStart = len(b.buf)
-	b.buf = netlink.AppendMessage(b.buf, header(command, unix.NLM_F_REQUEST|flags, b.family))
+	b.buf = AppendObject(b.buf, command, unix.NLM_F_REQUEST|flags, b.of, name)
 }
 
 // endElement sets the lengths of the element, of its list and of its message.

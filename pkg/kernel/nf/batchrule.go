@@ -13,23 +13,19 @@ const tableOwned = 0x2
 // in it when the connection is closed or its process ends, in any way. Commit fails with EEXIST or EPERM if the name exists, and
 // with EINVAL or EOPNOTSUPP before Linux 5.12, which has no such tables.
 func (b *Batch) AddOwnedTable() {
-	b.beginTable(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
-	b.buf = netlink.AppendUint32(b.buf, unix.NFTA_TABLE_FLAGS, tableOwned)
-	netlink.EndMessage(b.buf, b.msgStart)
+	b.Object(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "", netlink.AppendUint32(nil, unix.NFTA_TABLE_FLAGS, tableOwned))
 }
 
 // DeleteTable deletes the table with all its content. It needs no nft, which may be unable to read a table that a newer one wrote.
 // Commit fails with ENOENT if the table does not exist.
-func (b *Batch) DeleteTable() {
-	b.beginTable(unix.NFT_MSG_DELTABLE, 0)
-	netlink.EndMessage(b.buf, b.msgStart)
-}
+func (b *Batch) DeleteTable() { b.Object(unix.NFT_MSG_DELTABLE, 0, "", nil) }
 
-// beginTable counts an operation on the table, and begins its message.
-func (b *Batch) beginTable(command int, flags uint16) {
+// Object adds any operation on an object of the table, or on the table if the name is "": an NFT_MSG_*, NLM_F_*, and further attributes.
+func (b *Batch) Object(command int, flags uint16, name string, attributes []byte) {
 	b.others++
-	b.begin(command, flags)
-	b.buf = netlink.AppendString(b.buf, attrTable, b.table)
+	b.begin(command, flags, name)
+	b.buf = append(b.buf, attributes...)
+	netlink.EndMessage(b.buf, b.msgStart)
 }
 
 // AddChain adds a chain, if it has a type a base chain. Commit fails with EEXIST if the name exists.
@@ -44,22 +40,7 @@ func (b *Batch) addChain(c Chain, flags uint16) {
 	if !b.beginChain("add", unix.NFT_MSG_NEWCHAIN, flags, c.Name) {
 		return
 	}
-	if c.Type != "" {
-		b.buf = netlink.AppendString(b.buf, unix.NFTA_CHAIN_TYPE, c.Type)
-		var hook int
-		b.buf, hook = netlink.BeginNest(b.buf, unix.NFTA_CHAIN_HOOK)
-		b.buf = netlink.AppendUint32(b.buf, unix.NFTA_HOOK_HOOKNUM, c.Hook)
-		b.buf = netlink.AppendUint32(b.buf, unix.NFTA_HOOK_PRIORITY, uint32(c.Priority))
-		netlink.EndNest(b.buf, hook)
-		policy := Accept
-		if c.Drops {
-			policy = Drop
-		}
-		b.buf = netlink.AppendUint32(b.buf, unix.NFTA_CHAIN_POLICY, uint32(policy))
-	}
-	if c.Comment != "" {
-		b.buf = appendComment(b.buf, nftaChainUserdata, c.Comment)
-	}
+	b.buf = c.AppendTo(b.buf)
 	netlink.EndMessage(b.buf, b.msgStart)
 }
 
@@ -95,7 +76,7 @@ func (b *Batch) addRule(flags uint16, chain string, expressions []byte, protocol
 		return
 	}
 	if len(expressions) == 0 {
-		b.refuse("nftables: cannot add a rule to chain %q of table %s: it is empty", chain, b.table)
+		b.refuse("nftables: cannot add a rule to chain %q of table %s: it is empty", chain, b.of.Name)
 	}
 	b.buf = netlink.AppendBytes(b.buf, unix.NFTA_RULE_EXPRESSIONS|unix.NLA_F_NESTED, expressions)
 	if protocol != 0 {
@@ -118,11 +99,9 @@ func (b *Batch) onChain(op string, command int, flags uint16, chain string) {
 func (b *Batch) beginChain(op string, command int, flags uint16, chain string) bool {
 	b.others++
 	if chain == "" || len(chain) > MaxNameLen {
-		b.refuse("nftables: cannot %s chain %q of table %s: a chain's name has 1 to %d bytes", op, chain, b.table, MaxNameLen)
+		b.refuse("nftables: cannot %s chain %q of table %s: a chain's name has 1 to %d bytes", op, chain, b.of.Name, MaxNameLen)
 		return false
 	}
-	b.begin(command, flags)
-	b.buf = netlink.AppendString(b.buf, attrTable, b.table)
-	b.buf = netlink.AppendString(b.buf, nameAttr(command), chain)
+	b.begin(command, flags, chain)
 	return true
 }

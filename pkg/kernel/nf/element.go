@@ -170,6 +170,11 @@ func DecodeElement(b []byte) (e Element, _ error) {
 	return e, nil
 }
 
+// KeyOf returns the key in what NFTA_LIST_ELEM holds; nil if there is none.
+func KeyOf(b []byte) []byte {
+	return netlink.Attr(netlink.Attr(b, unix.NFTA_SET_ELEM_KEY), unix.NFTA_DATA_VALUE)
+}
+
 // count decodes an expression of the element if it is a counter.
 func (e *Element) count(expression []byte) {
 	if packets, octets, ok := Counts(expression); ok {

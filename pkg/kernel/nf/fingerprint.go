@@ -41,8 +41,8 @@ func covered() []coveredKind {
 	return []coveredKind{
 		{"set ", unix.NFT_MSG_GETSET, []uint16{unix.NFTA_SET_FLAGS, unix.NFTA_SET_KEY_TYPE, unix.NFTA_SET_KEY_LEN, unix.NFTA_SET_DATA_TYPE,
 			unix.NFTA_SET_DATA_LEN, unix.NFTA_SET_POLICY, unix.NFTA_SET_DESC, unix.NFTA_SET_TIMEOUT, unix.NFTA_SET_GC_INTERVAL,
-			unix.NFTA_SET_USERDATA, unix.NFTA_SET_OBJ_TYPE, nftaSetExpr, nftaSetExpressions}},
-		{"chain ", unix.NFT_MSG_GETCHAIN, []uint16{unix.NFTA_CHAIN_HOOK, unix.NFTA_CHAIN_POLICY, unix.NFTA_CHAIN_TYPE, nftaChainFlags, nftaChainUserdata}},
+			unix.NFTA_SET_USERDATA, unix.NFTA_SET_OBJ_TYPE, AttrSetExpr, nftaSetExpressions}},
+		{"chain ", unix.NFT_MSG_GETCHAIN, []uint16{unix.NFTA_CHAIN_HOOK, unix.NFTA_CHAIN_POLICY, unix.NFTA_CHAIN_TYPE, nftaChainFlags, AttrChainUserdata}},
 		{"object ", unix.NFT_MSG_GETOBJ, []uint16{unix.NFTA_OBJ_TYPE}},
 		{"object ", unix.NFT_MSG_GETFLOWTABLE, []uint16{attrName}},
 	}
@@ -57,7 +57,7 @@ type coveredKind struct {
 func (t *Table) fingerprint(except string) (sum string, objects map[string]string, _ error) {
 	objects = map[string]string{}
 	err := t.Get(t.query(unix.NFT_MSG_GETTABLE, ""), func(m netlink.Message) error {
-		objects["table"] = digestOf(m.Attrs(), unix.NFTA_TABLE_FLAGS, nftaTableUserdata).String()
+		objects["table"] = digestOf(m.Attrs(), unix.NFTA_TABLE_FLAGS, AttrTableUserdata).String()
 		return nil
 	})
 	if errors.Is(err, unix.ENOENT) {

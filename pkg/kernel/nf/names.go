@@ -10,12 +10,13 @@ import (
 
 // Attributes of linux/netfilter/nf_tables.h that golang.org/x/sys/unix lacks.
 const (
-	nftaTableUserdata  = 6  // NFTA_TABLE_USERDATA
+	AttrTableUserdata = 6  // NFTA_TABLE_USERDATA
+	AttrChainUserdata = 12 // NFTA_CHAIN_USERDATA
+	AttrSetExpr       = 17 // NFTA_SET_EXPR
+	AttrSetCount      = 20 // NFTA_SET_COUNT, newer than 6.12
+
 	nftaChainFlags     = 10 // NFTA_CHAIN_FLAGS
-	nftaChainUserdata  = 12 // NFTA_CHAIN_USERDATA
-	nftaSetExpr        = 17 // NFTA_SET_EXPR
 	nftaSetExpressions = 18 // NFTA_SET_EXPRESSIONS
-	nftaSetCount       = 20 // NFTA_SET_COUNT, newer than 6.12
 	nftaSetElemKeyEnd  = 10 // NFTA_SET_ELEM_KEY_END
 	nftaSetElemExprs   = 11 // NFTA_SET_ELEM_EXPRESSIONS
 	nftaDynsetExprs    = 10 // NFTA_DYNSET_EXPRESSIONS
@@ -50,6 +51,19 @@ const (
 // header is the header of a message with an NFT_MSG_* command.
 func header(command int, flags uint16, family Family) netlink.Header {
 	return netlink.Header{Type: messageType | uint16(command), Flags: flags, Family: byte(family)}
+}
+
+// AppendObject appends a message about an object of a table, or about the table if the name is "". Further attributes may follow until
+// [netlink.EndMessage].
+func AppendObject(b []byte, command int, flags uint16, of TableName, name string) []byte {
+	start := len(b)
+	b = netlink.AppendMessage(b, header(command, flags, of.Family))
+	b = netlink.AppendString(b, attrTable, of.Name)
+	if name != "" {
+		b = netlink.AppendString(b, nameAttr(command), name)
+	}
+	netlink.EndMessage(b, start)
+	return b
 }
 
 // CommandOf returns the NFT_MSG_* of an nf_tables message, and -1 for any other message.

@@ -22,6 +22,24 @@ type Chain struct {
 	Comment string
 }
 
+// AppendTo appends what a message says about the chain, except its name.
+func (c *Chain) AppendTo(b []byte) []byte {
+	if c.Type != "" {
+		b = netlink.AppendString(b, unix.NFTA_CHAIN_TYPE, c.Type)
+		var hook int
+		b, hook = netlink.BeginNest(b, unix.NFTA_CHAIN_HOOK)
+		b = netlink.AppendUint32(b, unix.NFTA_HOOK_HOOKNUM, c.Hook)
+		b = netlink.AppendUint32(b, unix.NFTA_HOOK_PRIORITY, uint32(c.Priority))
+		netlink.EndNest(b, hook)
+		policy := Accept
+		if c.Drops {
+			policy = Drop
+		}
+		b = netlink.AppendUint32(b, unix.NFTA_CHAIN_POLICY, uint32(policy))
+	}
+	return AppendComment(b, AttrChainUserdata, c.Comment)
+}
+
 // DecodeChain decodes a message about a chain.
 func DecodeChain(m netlink.Message) (c Chain) {
 	for a := m.Attrs(); a.Next(); {
@@ -32,7 +50,7 @@ func DecodeChain(m netlink.Message) (c Chain) {
 			c.Type = a.String()
 		case unix.NFTA_CHAIN_POLICY:
 			c.Drops = Verdict(a.Uint32()) == Drop
-		case nftaChainUserdata:
+		case AttrChainUserdata:
 			c.Comment = CommentOf(a.Data)
 		case unix.NFTA_CHAIN_HOOK:
 			for h := a.Nested(); h.Next(); {
@@ -124,7 +142,7 @@ func decodeSet(m netlink.Message) (s declaration) {
 		case unix.NFTA_SET_FLAGS:
 			s.flags = a.Uint32()
 			s.Map = s.flags&unix.NFT_SET_MAP != 0
-		case nftaSetCount:
+		case AttrSetCount:
 			s.Count = int(a.Uint32())
 		}
 	}
@@ -191,8 +209,11 @@ func CommentOf(udata []byte) string {
 	return ""
 }
 
-// appendComment appends user data with a comment as nft keeps it: type, length, text, NUL. The type is 0 for all objects.
-func appendComment(b []byte, typ uint16, comment string) []byte {
+// AppendComment appends user data with a comment, unless it is empty, as nft keeps it: type, length, text, NUL. The type is 0 for all objects.
+func AppendComment(b []byte, typ uint16, comment string) []byte {
+	if comment == "" {
+		return b
+	}
 	comment = CutComment(comment)
 	var buf [2 + maxCommentLen]byte
 	v := append(buf[:0], udataComment, byte(len(comment)+1))

@@ -93,9 +93,13 @@ func (t *Table) objects() (o Objects, _ error) {
 		}
 		return nil
 	})
-	if err == nil {
-		o.Flowtables, err = t.flowtables()
+	if err != nil {
+		return Objects{}, err
 	}
+	err = t.Dump(t.query(unix.NFT_MSG_GETFLOWTABLE, ""), func(m netlink.Message) error {
+		o.Flowtables = append(o.Flowtables, DecodeFlowtable(m))
+		return nil
+	})
 	return o, err
 }
 

@@ -239,11 +239,10 @@ func (w *Watch) receive() (some bool) {
 // add adds a message. The last one of a transaction is that of the new generation.
 func (w *Watch) add(m netlink.Message) {
 	w.messages++
-	if m.Type>>8 != unix.NFNL_SUBSYS_NFTABLES {
-		return
-	}
-	if m.Type&0xff != unix.NFT_MSG_NEWGEN {
-		w.note(m)
+	if command := CommandOf(m); command != unix.NFT_MSG_NEWGEN {
+		if command >= 0 {
+			w.note(m)
+		}
 		return
 	}
 	end := w.open
@@ -277,7 +276,7 @@ func (w *Watch) note(m netlink.Message) {
 	case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:
 		of.Kind, of.Name = ElementObject, m.AttrString(unix.NFTA_SET_ELEM_LIST_SET)
 		for a := netlink.ReadAttrs(m.Attr(unix.NFTA_SET_ELEM_LIST_ELEMENTS)); a.Next(); {
-			of.Key = string(netlink.Attr(netlink.Attr(a.Data, unix.NFTA_SET_ELEM_KEY), unix.NFTA_DATA_VALUE))
+			of.Key = string(KeyOf(a.Data))
 			w.open.Objects = append(w.open.Objects, of)
 		}
 		return

@@ -51,7 +51,7 @@ func (t *kernelTable) NewTransaction() *Transaction {
 
 // Run is part of [Table].
 func (t *kernelTable) Run(ctx context.Context, tx *Transaction) error {
-	if tx.NumOperations() == 0 {
+	if len(tx.Operations()) == 0 {
 		return nil
 	}
 	return wrap("run a transaction", t.family, t.Name(), t.program.Run(ctx, tx))

@@ -7,7 +7,7 @@ import "sigs.k8s.io/knftables"
 type Transaction struct {
 	family     knftables.Family
 	table      string
-	operations []change
+	operations []Operation
 }
 
 // NewTransaction makes a transaction without operations for a table.
@@ -15,11 +15,14 @@ func NewTransaction(family knftables.Family, table string) *Transaction {
 	return &Transaction{family: family, table: table}
 }
 
-// change is a method of a transaction, and its argument.
-type change struct {
+// Operation is one operation of a transaction, on an object.
+type Operation struct {
+	Object knftables.Object
 	method func(*knftables.Transaction, knftables.Object)
-	object knftables.Object
 }
+
+// Onto adds the operation to a transaction of knftables.
+func (o Operation) Onto(tx *knftables.Transaction) { o.method(tx, o.Object) }
 
 // Add makes an object exist, or appends a rule to its chain.
 func (t *Transaction) Add(o knftables.Object) { t.add((*knftables.Transaction).Add, o) }
@@ -30,8 +33,8 @@ func (t *Transaction) Flush(o knftables.Object) { t.add((*knftables.Transaction)
 // Delete removes an object, which must exist and be unused.
 func (t *Transaction) Delete(o knftables.Object) { t.add((*knftables.Transaction).Delete, o) }
 
-// NumOperations returns the number of operations so far.
-func (t *Transaction) NumOperations() int { return len(t.operations) }
+// Operations returns the operations so far.
+func (t *Transaction) Operations() []Operation { return t.operations }
 
 // add adds an operation on an object of the table, whose family and table need not be set.
 func (t *Transaction) add(method func(*knftables.Transaction, knftables.Object), o knftables.Object) {
@@ -53,13 +56,13 @@ func (t *Transaction) add(method func(*knftables.Transaction, knftables.Object),
 	case *knftables.Counter:
 		o.Family, o.Table = t.family, t.table
 	}
-	t.operations = append(t.operations, change{method, o})
+	t.operations = append(t.operations, Operation{o, method})
 }
 
 // Onto adds the operations to a transaction of knftables, which keeps the first error of them until it runs.
 func (t *Transaction) Onto(tx *knftables.Transaction) *knftables.Transaction {
 	for _, o := range t.operations {
-		o.method(tx, o.object)
+		o.Onto(tx)
 	}
 	return tx
 }

@@ -19,7 +19,7 @@ type Backend interface {
 	// Sync programs the whole desired state in the given families, or in all if none are given. It is idempotent and
 	// writes only differences to the kernel's state. A family that fails keeps its rules and does not affect the other
 	// one; the next Sync reads the kernel's state again before it writes that family. The error is a *RefusedError if
-	// it is about the rules themselves: pkg/proxy/quarantine then syncs without the ports at fault.
+	// it is about the rules themselves: proxy.Quarantine then syncs without the ports at fault.
 	Sync(ctx context.Context, p *plan.Plan, families ...cluster.Family) []Result
 	// Check detects, at low cost, whether rules of this backend were modified externally. The next Sync repairs them.
 	Check(ctx context.Context) ([]Drift, error)

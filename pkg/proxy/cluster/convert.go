@@ -26,6 +26,12 @@ const AnnotationUDPConnectionHandling = "service.kubernetes.io/udp-connection-ha
 // none.
 const AnnotationFastPath = "kube-proxy/fast-path"
 
+// Annotations returns the annotations that a Builder reads of any object.
+func Annotations() []string {
+	return []string{corev1.EndpointsLastChangeTriggerTime, AnnotationUDPConnectionHandling, AnnotationFastPath, AnnotationConnectionLimits,
+		AnnotationAlgorithm, AnnotationCiliumAlgorithm, AnnotationWeight, AnnotationCiliumWeight}
+}
+
 const (
 	taintToBeDeleted = "ToBeDeletedByClusterAutoscaler" // KEP-3836; k8s.io/api has no constant for it
 	maxAffinity      = 24 * time.Hour                   // the API's limit

@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"maps"
 	"sync"
@@ -26,22 +25,6 @@ const (
 	ServiceConnections  ConnectionLevel = "service"
 	EndpointConnections ConnectionLevel = "endpoint"
 )
-
-// String returns the value.
-func (l *ConnectionLevel) String() string { return string(*l) }
-
-// Set parses a value.
-func (l *ConnectionLevel) Set(text string) error {
-	switch level := ConnectionLevel(text); level {
-	case NoConnections, ServiceConnections, EndpointConnections:
-		*l = level
-		return nil
-	}
-	return fmt.Errorf("must be %s, %s or %s", NoConnections, ServiceConnections, EndpointConnections)
-}
-
-// Type returns the name of the value in the help.
-func (*ConnectionLevel) Type() string { return "level" }
 
 // readTimeout limits the time of a scrape that reads the counters of connections. Prometheus waits 10 s by default.
 const readTimeout = 5 * time.Second
@@ -78,15 +61,15 @@ func servicePortOf(r *plan.Route) servicePort {
 func (p servicePort) values() []string { return []string{p.port, p.protocol, p.name, p.namespace} }
 
 // newConnections returns such a collector; nil if none is wanted, or if the backend does not count.
-func newConnections(config *Config) *connections {
+func newConnections(r *registry, config *Config) *connections {
 	if config.Counter == nil || config.Connections == NoConnections || config.Connections == "" {
 		return nil
 	}
 	labels := []string{portLabel, protocolLabel, serviceNameLabel, serviceNamespaceLabel}
 	c := &connections{
-		CounterVec: counters(own, "service_connections_total",
+		CounterVec: newCounters(own, "service_connections_total",
 			"New connections to a port of a Service that this node sent to an endpoint. A repeated first packet counts again.", labels...),
-		failures: counters(own, "connection_read_failures_total",
+		failures: r.counters(own, "connection_read_failures_total",
 			"Scrapes that could not read the kernel's counters of connections, which kept their values.", familyLabel),
 		counter: config.Counter, families: config.Families,
 		plans: map[cluster.Family]*plan.Plan{}, known: map[cluster.Family]*plan.Plan{},
@@ -96,11 +79,11 @@ func newConnections(config *Config) *connections {
 	if config.Connections == EndpointConnections {
 		labels = append([]string{endpointLabel}, labels...)
 		c.byEndpoint = newSeries[backend.PortEndpoint](labels)
-		c.endpoints = counters(own, "endpoint_connections_total",
+		c.endpoints = newCounters(own, "endpoint_connections_total",
 			"New connections to a port of a Service that this node sent to an endpoint. With session affinity, only the first ones of clients.",
 			labels...)
 	}
-	return c
+	return add(r, c)
 }
 
 // Create creates all metrics.

@@ -256,18 +256,6 @@ func TestOneReaderOfConnections(t *testing.T) {
 	}
 }
 
-func TestConnectionLevel(t *testing.T) {
-	level := NoConnections
-	for text, want := range map[string]ConnectionLevel{"service": ServiceConnections, "endpoint": EndpointConnections, "none": NoConnections} {
-		if err := level.Set(text); err != nil || level != want {
-			t.Errorf("%s: %s, %v", text, level, err)
-		}
-	}
-	if err := level.Set("all"); err == nil || err.Error() != "must be none, service or endpoint" {
-		t.Errorf("all: %v", err)
-	}
-}
-
 // BenchmarkConnections scrapes 10,000 Services with two endpoints each, without the time of the kernel.
 func BenchmarkConnections(b *testing.B) {
 	for _, level := range []ConnectionLevel{NoConnections, ServiceConnections, EndpointConnections} {

@@ -1,25 +1,8 @@
 package metrics
 
 import (
-	"sync"
-
-	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/component-base/metrics"
-
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
-
-// scraped is a gauge whose value is computed at each scrape.
-type scraped struct {
-	*metrics.Gauge
-	value func() float64
-}
-
-// Collect sends the current value.
-func (g *scraped) Collect(to chan<- prometheus.Metric) {
-	g.Set(g.value())
-	g.Gauge.Collect(to)
-}
 
 // readings holds the last values of kernel counters, which restart at 0 when their table or rule is replaced.
 type readings[K comparable] map[K]uint64
@@ -34,79 +17,73 @@ func (r readings[K]) growth(of K, now uint64) uint64 {
 	return now - before
 }
 
-// counted exposes a packet counter of the kernel, summed over the families.
-type counted struct {
-	*metrics.Counter
-	families []cluster.Family
-	packets  func(cluster.Family) (uint64, error)
-
-	mu   sync.Mutex
-	read readings[cluster.Family]
-}
-
-// newCounted returns such a counter; nil if the backend has no name for it, or does not count.
-func newCounted(config *Config, name, help string, packets func(cluster.Family) (uint64, error)) *counted {
-	if packets == nil || name == "" {
-		return nil
+// addKernel adds the metrics of what the backend counts in the kernel. What cannot be read keeps its value.
+func (r *registry) addKernel(config *Config) {
+	kernel, names := &config.Counters, &config.Counters.Names
+	r.addPackets(config, names.InvalidDropped, "Packets that were dropped because conntrack considers them invalid.", kernel.InvalidDropped)
+	r.addPackets(config, names.LocalhostAccepted, "Accepted connections to node ports on loopback addresses, counted by their first packet.", kernel.LocalhostAccepted)
+	if kernel.LocalhostRejected != nil && config.LocalhostRejected {
+		r.addRejected(config)
 	}
-	return &counted{Counter: counter(upstream, name, help), families: config.Families, read: readings[cluster.Family]{}, packets: packets}
+	if kernel.Clients != nil {
+		r.addAffinity(config)
+	}
 }
 
-// Collect reads the kernel's counters. Counters that cannot be read keep their values.
-func (c *counted) Collect(to chan<- prometheus.Metric) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, family := range c.families {
-		if now, err := c.packets(family); err == nil {
-			c.Add(float64(c.read.growth(family, now)))
+// addPackets adds a counter of packets in all families, unless the backend does not count them.
+func (r *registry) addPackets(config *Config, name, help string, packets func(cluster.Family) (uint64, error)) {
+	if packets == nil {
+		return
+	}
+	total, read := r.counter(upstream, name, help), readings[cluster.Family]{}
+	r.onScrape(total, func() {
+		for _, family := range config.Families {
+			if now, err := packets(family); err == nil {
+				total.Add(float64(read.growth(family, now)))
+			}
 		}
+	})
+}
+
+// addRejected adds the counter of packets that are rejected on loopback addresses.
+func (r *registry) addRejected(config *Config) {
+	type key struct {
+		family   cluster.Family
+		protocol cluster.Protocol
 	}
-	c.Counter.Collect(to)
-}
-
-// rejectedOnLocalhost exposes packet counters of the kernel by family and protocol.
-type rejectedOnLocalhost struct {
-	*metrics.CounterVec
-	families []cluster.Family
-	packets  func(cluster.Family) (map[cluster.Protocol]uint64, error)
-
-	mu   sync.Mutex
-	read readings[localhostPackets]
-}
-
-// localhostPackets is the key of rejectedOnLocalhost.
-type localhostPackets struct {
-	family   cluster.Family
-	protocol cluster.Protocol
-}
-
-// newRejectedOnLocalhost returns such a counter; nil if the backend has no name for it, or does not count, or if no plan
-// rejects such packets.
-func newRejectedOnLocalhost(config *Config, name string) *rejectedOnLocalhost {
-	if config.Counters.LocalhostRejected == nil || name == "" || !config.LocalhostRejected {
-		return nil
-	}
-	return &rejectedOnLocalhost{
-		CounterVec: counters(upstream, name,
-			"Packets to node ports that were rejected on a loopback address.", familyLabel, protocolLabel),
-		families: config.Families, packets: config.Counters.LocalhostRejected,
-		read: readings[localhostPackets]{},
-	}
-}
-
-// Collect reads the kernel's counters. Counters that cannot be read keep their values.
-func (r *rejectedOnLocalhost) Collect(to chan<- prometheus.Metric) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, family := range r.families {
-		packets, err := r.packets(family)
-		if err != nil {
-			continue
+	total, read := r.counters(upstream, config.Counters.Names.LocalhostRejected, "Packets to node ports that were rejected on a loopback address.",
+		familyLabel, protocolLabel), readings[key]{}
+	r.onScrape(total, func() {
+		for _, family := range config.Families {
+			packets, err := config.Counters.LocalhostRejected(family)
+			if err != nil {
+				continue
+			}
+			for protocol, now := range packets {
+				total.WithLabelValues(family.String(), protocol.String()).Add(float64(read.growth(key{family, protocol}, now)))
+			}
 		}
-		for protocol, now := range packets {
-			grown := r.read.growth(localhostPackets{family, protocol}, now)
-			r.WithLabelValues(family.String(), protocol.String()).Add(float64(grown))
+	})
+}
+
+// addAffinity adds how full the fullest map of session affinity is, and how many connections had a client that was not remembered.
+func (r *registry) addAffinity(config *Config) {
+	fullness := r.gauges(own, "affinity_fullness_ratio",
+		"Share of the fullest map of session affinity that is used. If a Service's map is full, its new clients are balanced without affinity.", familyLabel)
+	r.onScrape(fullness, func() {
+		for _, family := range config.Families {
+			if clients, err := config.Counters.Clients(family); err == nil {
+				fullness.WithLabelValues(family.String()).Set(clients.Fullest)
+			}
 		}
-	}
-	r.CounterVec.Collect(to)
+	})
+	refused, read := r.counters(own, "affinity_refused_total",
+		"Connections without session affinity, because the map of their Service's port was full.", familyLabel), readings[cluster.Family]{}
+	r.onScrape(refused, func() {
+		for _, family := range config.Families {
+			if clients, err := config.Counters.Clients(family); err == nil {
+				refused.WithLabelValues(family.String()).Add(float64(read.growth(family, clients.Refused)))
+			}
+		}
+	})
 }

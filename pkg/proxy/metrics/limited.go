@@ -32,17 +32,17 @@ type limited struct {
 }
 
 // newLimited returns such a collector; nil if the backend does not count.
-func newLimited(config *Config) *limited {
+func newLimited(r *registry, config *Config) *limited {
 	if config.Counter == nil {
 		return nil
 	}
 	labels := []string{serviceNameLabel, serviceNamespaceLabel}
-	return &limited{
-		CounterVec: counters(own, "service_connections_limited_total",
+	return add(r, &limited{
+		CounterVec: newCounters(own, "service_connections_limited_total",
 			"First packets of connections to a Service that were dropped because of its connection limits (feature gate ServiceLimits).", labels...),
 		counter: config.Counter, families: config.Families,
 		services: map[cluster.ServiceName]*plan.Service{}, read: readings[plan.Frontend]{}, byService: newSeries[cluster.ServiceName](labels),
-	}
+	})
 }
 
 // Describe is part of [prometheus.Collector].

@@ -58,8 +58,9 @@ var _ proxy.Observer = (*Metrics)(nil)
 // one of their names is in use.
 func New(config Config, register func(...metrics.Registerable)) *Metrics {
 	m := &Metrics{config: config, noLocal: map[localKey]int{}, failing: map[string]string{}}
-	m.metricSet = newMetricSet(&config, m.pending)
-	register(m.all()...)
+	r := &registry{reads: map[metrics.Registerable]func(){}}
+	m.metricSet = newMetricSet(r, &config, m.pending)
+	register(r.registerables()...)
 	m.begin()
 	return m
 }
@@ -76,9 +77,7 @@ func (m *Metrics) begin() {
 		for _, c := range []*metrics.CounterVec{
 			m.syncFailures, m.partialSyncFailures, m.cleanupFailures, m.rulesRepaired, m.elementsWritten, m.rulesWritten, m.conntrackDeleted, m.connectionsReset,
 		} {
-			if c != nil {
-				c.WithLabelValues(family.String())
-			}
+			c.WithLabelValues(family.String())
 		}
 		for _, policy := range []string{"internal", "external"} {
 			m.noLocalEndpoints.WithLabelValues(family.String(), policy).Set(0)
@@ -178,19 +177,13 @@ func (m *Metrics) ConntrackSwept(family cluster.Family, took time.Duration, dele
 // LocalhostListening sets the number of listeners for node ports on a family's loopback address. It is safe for
 // concurrent use.
 func (m *Metrics) LocalhostListening(family cluster.Family, listeners int) {
-	if m.localhostListeners != nil {
-		m.localhostListeners.WithLabelValues(family.String()).Set(float64(listeners))
-	}
-	if m.localhostFailures != nil {
-		m.localhostFailures.WithLabelValues(family.String()) // exposes a zero
-	}
+	m.localhostListeners.WithLabelValues(family.String()).Set(float64(listeners))
+	m.localhostFailures.WithLabelValues(family.String()) // exposes a zero
 }
 
 // LocalhostFailed counts a failed attempt to listen on a node port. It is safe for concurrent use.
 func (m *Metrics) LocalhostFailed(family cluster.Family) {
-	if m.localhostFailures != nil {
-		m.localhostFailures.WithLabelValues(family.String()).Inc()
-	}
+	m.localhostFailures.WithLabelValues(family.String()).Inc()
 }
 
 // Synced records a sync. Its cost is proportional to what changed.
@@ -227,21 +220,19 @@ func (m *Metrics) result(s *proxy.Sync, result *backend.Result) {
 	m.elementsWritten.WithLabelValues(family).Add(float64(result.Elements))
 	m.rulesWritten.WithLabelValues(family).Add(float64(result.Rules))
 	m.refused.WithLabelValues(family).Set(float64(len(result.Refused)))
-	if m.tableRules != nil {
-		for _, t := range result.Tables {
-			m.tableRules.WithLabelValues(family, t.Name).Set(float64(t.Rules))
-			m.tableRulesWritten.WithLabelValues(family, t.Name).Set(float64(t.Written))
-		}
+	for _, t := range result.Tables {
+		m.tableRules.WithLabelValues(family, t.Name).Set(float64(t.Rules))
+		m.tableRulesWritten.WithLabelValues(family, t.Name).Set(float64(t.Written))
 	}
 	failures := result.Failed
 	if result.Err != nil {
 		failures++
 	}
-	if m.syncFailures != nil && failures > 0 {
+	if failures > 0 {
 		m.syncFailures.WithLabelValues(family).Add(float64(failures))
 	}
 	if result.Err != nil {
-		if m.partialSyncFailures != nil && !result.Read {
+		if !result.Read {
 			m.partialSyncFailures.WithLabelValues(family).Inc()
 		}
 		return

@@ -3,7 +3,6 @@ package metrics
 import (
 	"sync"
 
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/component-base/metrics"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
@@ -13,7 +12,7 @@ import (
 
 // problems exposes the number of Services that have a problem, by its reason.
 type problems struct {
-	*metrics.GaugeVec
+	gauge    *metrics.GaugeVec
 	observed func() plan.Observed
 
 	mu sync.Mutex
@@ -22,12 +21,14 @@ type problems struct {
 	counts map[string]int
 }
 
-func newProblems(config *Config) *problems {
-	return &problems{
-		GaugeVec: gauges(own, "services_with_problems",
+func newProblems(r *registry, config *Config) *problems {
+	c := &problems{
+		gauge: r.gauges(own, "services_with_problems",
 			"Services to which connections fail on this node, by the reasons that \"kube-proxy service list\" shows.", reasonLabel),
 		observed: config.Observed, of: map[cluster.ServiceName]map[string]bool{}, counts: map[string]int{},
 	}
+	r.onScrape(c.gauge, c.read)
+	return c
 }
 
 // synced counts again what changed.
@@ -44,8 +45,8 @@ func (c *problems) synced(s *proxy.Sync) {
 	}
 }
 
-// Collect adds what was observed.
-func (c *problems) Collect(to chan<- prometheus.Metric) {
+// read adds what was observed.
+func (c *problems) read() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	observed := map[string]int{}
@@ -55,9 +56,8 @@ func (c *problems) Collect(to chan<- prometheus.Metric) {
 		}
 	}
 	for _, reason := range plan.ProblemReasons() {
-		c.WithLabelValues(reason).Set(float64(c.counts[reason] + observed[reason]))
+		c.gauge.WithLabelValues(reason).Set(float64(c.counts[reason] + observed[reason]))
 	}
-	c.GaugeVec.Collect(to)
 }
 
 // count adds n to the count of each reason.

@@ -8,14 +8,13 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// FamilyPolicy is how many address families must be usable.
-type FamilyPolicy uint8
+// FamilyPolicy is how many address families must be usable, as in the configuration.
+type FamilyPolicy string
 
-// The zero value serves both families where the machine has them.
+// Any other value is PreferDualStack, which serves both families where the machine has them.
 const (
-	PreferDualStack FamilyPolicy = iota
-	RequireDualStack
-	SingleStack
+	RequireDualStack FamilyPolicy = "RequireDualStack"
+	SingleStack      FamilyPolicy = "SingleStack"
 )
 
 // Families returns the families to serve, the primary one first if it is known. hasIPv6 is whether the machine has IPv6

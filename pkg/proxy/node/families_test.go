@@ -29,11 +29,11 @@ func TestFamilies(t *testing.T) {
 		hasIPv6 bool
 		want    string // families, or a part of the error
 	}{
-		{PreferDualStack, "", both, "[IPv4 IPv6]"},
-		{PreferDualStack, "2001:db8::1", both, "[IPv6 IPv4]"},
-		{PreferDualStack, "192.0.2.1", both, "[IPv4 IPv6]"},
-		{PreferDualStack, "", one, "[IPv4]"},
-		{PreferDualStack, "2001:db8::1", one, "makes IPv6 the primary address family, which this machine does not have"},
+		{"", "", both, "[IPv4 IPv6]"},
+		{"", "2001:db8::1", both, "[IPv6 IPv4]"},
+		{"", "192.0.2.1", both, "[IPv4 IPv6]"},
+		{"", "", one, "[IPv4]"},
+		{"", "2001:db8::1", one, "makes IPv6 the primary address family, which this machine does not have"},
 		{RequireDualStack, "", both, "[IPv4 IPv6]"},
 		{RequireDualStack, "", one, "ipFamilyPolicy is RequireDualStack, and this machine does not have IPv6"},
 		{SingleStack, "", one, "[IPv4]"},
@@ -43,7 +43,7 @@ func TestFamilies(t *testing.T) {
 	} {
 		got, err := Families(test.hasIPv6, test.policy, addrs(strings.Fields(test.given)...))
 		if err == nil && fmt.Sprintf("%v", got) != test.want || err != nil && !strings.Contains(err.Error(), test.want) {
-			t.Errorf("policy %d, given %q, IPv6 %t: got %v, %v; want %s", test.policy, test.given, test.hasIPv6, got, err, test.want)
+			t.Errorf("policy %q, given %q, IPv6 %t: got %v, %v; want %s", test.policy, test.given, test.hasIPv6, got, err, test.want)
 		}
 		if err != nil && strings.Contains(err.Error(), "%!") {
 			t.Errorf("the error is badly made: %v", err)

@@ -65,12 +65,12 @@ func TestCanaryGivesWay(t *testing.T) {
 	taken := Compute(w.builder.Snapshot(), w.options, first)
 	route, _ := taken.Frontends.Get(first.Canary[0].Frontend)
 	if route == nil || route.IsCanary() || len(taken.Canary) > 0 || taken.Contested.Len() > 0 {
-		t.Errorf("a Service has the canary's frontend:\n%s", taken)
+		t.Errorf("a Service has the canary's frontend, whose route is %+v", route)
 	}
 	w.update(func(u *cluster.Update) { u.DeleteService(cluster.ServiceName{Namespace: "ns", Name: "web"}) })
 	again := Compute(w.builder.Snapshot(), w.options, taken)
-	if again.String() != first.String() || len(again.Canary) != 1 {
-		t.Errorf("after it\n%swant\n%s", again, first)
+	if len(again.Canary) != 1 || !again.Canary[0].equal(first.Canary[0]) || again.Frontends.Len() != first.Frontends.Len() {
+		t.Errorf("after it the canary has %+v, want %+v", again.Canary, first.Canary)
 	}
 	w.update(func(u *cluster.Update) { u.SetNode(node()) })
 	if same := Compute(w.builder.Snapshot(), w.options, again); same.Canary[0] != again.Canary[0] {

@@ -139,11 +139,11 @@ func spreadPlan(of *cluster.Service, options *Options, weights ...uint16) (*Plan
 func TestWeightZeroDrains(t *testing.T) {
 	_, s := spreadPlan(&cluster.Service{}, &Options{Balancing: Balancing{On: true}}, 0, 10)
 	if n := len(s.Routes[0].Pool.Endpoints); n != 1 || len(s.ServingOn("", cluster.IPv4).Endpoints) != 2 || s.HealthCheck.LocalEndpoints[cluster.IPv4] != 1 {
-		t.Errorf("%d endpoints get new flows, want 1; %d keep theirs, want 2; health check: %s, want 1", n, len(s.ServingOn("", cluster.IPv4).Endpoints), s.HealthCheck)
+		t.Errorf("%d endpoints get new flows, want 1; %d keep theirs, want 2; health check: %+v, want 1", n, len(s.ServingOn("", cluster.IPv4).Endpoints), s.HealthCheck)
 	}
 	p, s := spreadPlan(&cluster.Service{}, &Options{Balancing: Balancing{On: true}}, 0, 0)
 	if s.Routes[0].Verdict != Reject || len(p.Problems(s.Name, nil)) != 1 || s.HealthCheck.LocalEndpoints[cluster.IPv4] != 0 {
-		t.Errorf("without any weight: %s, %v, health check %s", s.Routes[0].Verdict, p.Problems(s.Name, nil), s.HealthCheck)
+		t.Errorf("without any weight: %s, %v, health check %+v", s.Routes[0].Verdict, p.Problems(s.Name, nil), s.HealthCheck)
 	}
 }
 
@@ -151,7 +151,7 @@ func TestWeightZeroDrains(t *testing.T) {
 func TestGateOffIgnoresBalancing(t *testing.T) {
 	p, s := spreadPlan(&cluster.Service{Algorithm: cluster.Maglev, Ignored: "bad"}, &Options{}, 0, 10)
 	if pool := s.Routes[0].Pool; len(pool.Endpoints) != 2 || pool.Spread != nil || len(p.Problems(s.Name, nil)) > 0 {
-		t.Errorf("pool %s, problems %v", pool, p.Problems(s.Name, nil))
+		t.Errorf("pool %+v, problems %v", pool, p.Problems(s.Name, nil))
 	}
 }
 

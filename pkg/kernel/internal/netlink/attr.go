@@ -134,6 +134,14 @@ func (a Attrs) Find(typ uint16) []byte {
 	return nil
 }
 
+// FindUint32 returns the value of the next attribute of a type as a number in network order, or 0 if there is none.
+func (a Attrs) FindUint32(typ uint16) uint32 {
+	if v := a.Find(typ); len(v) == 4 {
+		return binary.BigEndian.Uint32(v)
+	}
+	return 0
+}
+
 // Attr returns the value of the first attribute of a type in b, or nil if there is none.
 func Attr(b []byte, typ uint16) []byte { return ReadAttrs(b).Find(typ) }
 

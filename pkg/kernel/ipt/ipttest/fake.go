@@ -1,4 +1,4 @@
-// Package ipttest is a fake of package ipt, for tests.
+// Package ipttest is package ipt on a fake nf_tables, for tests.
 package ipttest
 
 import (
@@ -12,23 +12,32 @@ import (
 	"sync"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf/nftest"
 )
 
 // ErrInjected is the cause of the failures that a test requested of a Fake.
 var ErrInjected = errors.New("failure injected by a test")
 
-// Fake is a [ipt.Tables] without a kernel, for tests, as strict as iptables: it refuses a jump to a missing chain, the deletion of
-// a chain in use, a rule that does not parse, and a target of another table, and then makes none of that table's changes. It
-// keeps the counters of rules that are not rewritten, and formats rules as iptables does.
-type Fake struct {
-	family   ipt.Family
-	features ipt.Features
+// The programs that write a Fake: its owner, and others.
+const (
+	fakeProxy  = "kube-proxy"
+	fakeWriter = "iptables-nft-re"
+)
 
-	mu     sync.Mutex
-	tables map[string]*fakeTable
-	// kernel notifies of what is written.
-	kernel *nftest.Kernel
+// Fake is the tables of package ipt on a [nftest.Kernel], with stand-ins for the programs of iptables that are as strict: they refuse a
+// rule that does not parse, and a target of another table, and format rules as iptables does. The tables of the legacy variant are such
+// a kernel, too, which notifies nobody.
+type Fake struct {
+	ipt.Tables
+	family ipt.Family
+
+	mu       sync.Mutex
+	features ipt.Features
+	kernel   *nftest.Kernel
+	// texts are the rules that were written as bytes: their texts by their expressions, without counters, and the reverse.
+	texts map[string]string
+	known map[string][]byte
 	// failing and random make writes fail with a probability; refuse returns the error of an input.
 	failing float64
 	random  *rand.Rand
@@ -39,32 +48,47 @@ type Fake struct {
 
 // Stats counts the calls of a Fake.
 type Stats struct {
-	// Restores are the calls of that method, Saves those of Save and Compare; Failed are failed writes.
+	// Restores are the calls of Write and Restore, Saves those of Save and Compare; Failed are failed writes.
 	Restores, Saves, Failed int
 }
 
-var _ ipt.Tables = (*Fake)(nil)
-
 // New returns tables with only the built-in chains.
 func New(family ipt.Family, variant ipt.Variant) *Fake {
-	f := &Fake{
-		family:   family,
-		features: ipt.Features{Variant: variant, AddressBits: true},
-		tables:   map[string]*fakeTable{},
-		kernel:   nftest.New(),
+	f := &Fake{family: family, features: ipt.Features{Variant: variant, AddressBits: true}, kernel: nftest.New(), texts: map[string]string{}, known: map[string][]byte{}}
+	for _, name := range slices.Sorted(maps.Keys(builtin)) {
+		f.kernel.AddTable(f.named(name))
+		b := nf.NewBatch(family.Number(), name, 0)
+		for _, chain := range builtin[name] {
+			b.AddChain(builtinChain(name, chain))
+		}
+		if err := f.conn(fakeProxy).Commit(context.Background(), b); err != nil {
+			panic(err)
+		}
 	}
-	for name, chains := range builtin {
-		f.tables[name] = newFakeTable(chains)
-	}
+	f.open()
 	return f
 }
 
-// UseOldTools replaces the programs by those of iptables 1.8.7, for the nft variant: Compare and [Features.AddressBits] are
+// open opens the tables.
+func (f *Fake) open() {
+	tables, err := ipt.NewTables(f.family, f.features, programs{f}, func() (*nf.Conn, error) { return f.conn(fakeProxy), nil })
+	if err != nil {
+		panic(err)
+	}
+	f.Tables = tables
+}
+
+func (f *Fake) conn(program string) *nf.Conn { return nf.New(f.kernel.Open(program, 1)) }
+
+func (f *Fake) named(table string) nf.TableName {
+	return nf.TableName{Family: f.family.Number(), Name: table}
+}
+
+// UseOldTools replaces the programs by those of iptables 1.8.7, for the nft variant: Compare and [ipt.Features.AddressBits] are
 // missing from now on. Rules stay, also those that these programs cannot write.
 func (f *Fake) UseOldTools() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	f.features.AddressBits = false
+	f.open()
 }
 
 // FailRandomly makes each write fail with probability p from now on; the same ones for the same seed.
@@ -88,318 +112,155 @@ func (f *Fake) Stats() Stats {
 	return f.stats
 }
 
-// Family is part of [ipt.Tables].
-func (f *Fake) Family() ipt.Family { return f.family }
-
-// Features is part of [ipt.Tables].
-func (f *Fake) Features() ipt.Features { return f.features }
-
 // Close is part of [ipt.Tables]. Dump still works.
 func (f *Fake) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.closed = true
-	return nil
+	return f.Tables.Close()
 }
 
 // Write is part of [ipt.Tables].
-func (f *Fake) Write(ctx context.Context, t *ipt.Transaction) error { return f.Restore(ctx, t.Text()) }
+func (f *Fake) Write(ctx context.Context, t *ipt.Transaction) error {
+	for _, c := range t.Chains {
+		f.learn(c.Rules...)
+	}
+	for _, r := range t.Inserted {
+		f.learn(r.Rule)
+	}
+	return f.bulk(ctx, t.Text(), func() error { return f.Tables.Write(ctx, t) })
+}
 
 // Restore does what iptables-restore --noflush --counters does with an input.
 func (f *Fake) Restore(ctx context.Context, input string) error {
+	return f.bulk(ctx, input, func() error { return f.restore(fakeProxy, input) })
+}
+
+// bulk makes a write of many rules, unless it has to fail.
+func (f *Fake) bulk(ctx context.Context, input string, write func() error) error {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	err := f.mayWrite(ctx)
-	if err == nil && f.refuse != nil {
-		err = f.refuse(input)
-	}
-	if err == nil {
-		err = f.restore(fakeProxy, input)
-	}
 	f.stats.Restores++
+	refuse := f.refuse
+	f.mu.Unlock()
+	return f.write(ctx, func() error {
+		if refuse != nil {
+			if err := refuse(input); err != nil {
+				return err
+			}
+		}
+		return write()
+	})
+}
+
+// write makes a write, unless it has to fail.
+func (f *Fake) write(ctx context.Context, write func() error) error {
+	err := f.mayRead(ctx, 0)
+	f.mu.Lock()
+	if err == nil && f.random != nil && f.random.Float64() < f.failing {
+		err = fmt.Errorf("iptables %s: %w", f.family, ErrInjected)
+	}
+	f.mu.Unlock()
+	if err == nil {
+		err = write()
+	}
 	if err != nil {
+		f.mu.Lock()
 		f.stats.Failed++
+		f.mu.Unlock()
 	}
 	return err
 }
 
-func (f *Fake) mayWrite(ctx context.Context) error {
-	if err := f.mayRead(ctx); err != nil {
-		return err
-	}
-	if f.random != nil && f.random.Float64() < f.failing {
-		return fmt.Errorf("iptables %s: %w", f.family, ErrInjected)
-	}
-	return nil
-}
-
-func (f *Fake) mayRead(ctx context.Context) error {
+// mayRead counts readings of whole tables.
+func (f *Fake) mayRead(ctx context.Context, saves int) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stats.Saves += saves
 	if f.closed {
 		return errors.New("the tables are closed")
 	}
 	return ctx.Err()
 }
 
-// restore applies a whole input of a program, each table's part at its COMMIT.
-func (f *Fake) restore(program, input string) error {
-	var table *fakeTable
-	name, number := "", 0
-	for line := range strings.Lines(input) {
-		number++
-		line = strings.TrimSpace(line)
-		var err error
-		switch {
-		case line == "" || strings.HasPrefix(line, "#"):
-		case strings.HasPrefix(line, "*"):
-			known := f.tables[line[1:]]
-			if table != nil || known == nil {
-				err = fmt.Errorf("can't initialize iptables table `%s': Table does not exist (do you need to insmod?)", line[1:])
-				break
-			}
-			name, table = line[1:], known.clone()
-		case table == nil:
-			err = errors.New("line outside of any table")
-		case line == "COMMIT":
-			if err = errors.Join(table.loops(), table.misplaced()); err == nil {
-				f.replace(program, name, table)
-				table = nil
-			}
-		default:
-			err = table.line(line, f.dialect(name))
-		}
-		if err != nil {
-			return &ipt.RestoreError{Family: f.family, Line: number, Text: line, Output: err.Error()}
+// learn keeps the texts of rules that are written as bytes.
+func (f *Fake) learn(rules ...ipt.Rule) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range rules {
+		if b, ok := r.Expressions(f.family); ok && f.features.Variant == ipt.NFT {
+			f.texts[withoutCounter(b)], f.known[r.Text()] = r.Text(), b
 		}
 	}
-	if table != nil {
-		return &ipt.RestoreError{Family: f.family, Output: "the COMMIT of table " + name + " is missing"}
-	}
-	return nil
 }
-
-func (f *Fake) dialect(table string) dialect { return dialect{f.family, table, f.features} }
 
 // Save is part of [ipt.Tables].
 func (f *Fake) Save(ctx context.Context, table string) (string, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.stats.Saves++
-	if err := f.mayRead(ctx); err != nil {
+	if err := f.mayRead(ctx, 1); err != nil {
 		return "", err
 	}
 	return f.save(table, true), nil
 }
 
-func (f *Fake) save(table string, counters bool) string {
-	t := f.tables[table]
-	if t == nil {
-		return ""
-	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "# Generated by iptables-save\n*%s\n", table)
-	names := t.names()
-	for _, name := range names {
-		policy := t.chains[name].policy
-		fmt.Fprintf(&b, ":%s %s [0:0]\n", name, policy)
-	}
-	for _, name := range names {
-		for _, rule := range t.chains[name].rules {
-			if counters {
-				fmt.Fprintf(&b, "[%d:%d] ", rule.packets, rule.bytes)
-			}
-			fmt.Fprintf(&b, "-A %s %s\n", name, rule.text)
-		}
-	}
-	b.WriteString("COMMIT\n")
-	return b.String()
-}
-
-// Compare is part of [ipt.Tables].
+// Compare is part of [ipt.Tables]. It has time, so that no test depends on how busy the machine is.
 func (f *Fake) Compare(ctx context.Context, table string, expected ipt.Expected, chains ...string) (map[string]ipt.Compared, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.features.Variant == ipt.Legacy || !f.features.AddressBits {
-		return nil, errors.ErrUnsupported
-	}
-	if len(chains) == 0 {
-		f.stats.Saves++
-	}
-	if err := f.mayRead(ctx); err != nil {
-		return nil, err
-	}
-	out := map[string]ipt.Compared{}
-	if t := f.tables[table]; t != nil {
-		for name, chain := range t.chains {
-			if len(chains) > 0 && !slices.Contains(chains, name) {
-				continue
-			}
-			rules, others := expected(name)
-			out[name] = ipt.Compared{Equal: t.equal(chain, rules, others, f.dialect(table)), Rules: len(chain.rules)}
+	ctx = context.WithoutCancel(ctx)
+	if f.features.Variant == ipt.NFT && f.features.AddressBits { // otherwise it is not supported
+		saves := 0
+		if len(chains) == 0 {
+			saves = 1
+		}
+		if err := f.mayRead(ctx, saves); err != nil {
+			return nil, err
 		}
 	}
-	return out, nil
-}
-
-// Dump formats all tables that are not empty, to be printed and compared.
-func (f *Fake) Dump() string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var b strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(f.tables)) {
-		if !f.tables[name].untouched() {
-			b.WriteString(strings.TrimPrefix(f.save(name, false), "# Generated by iptables-save\n"))
-		}
-	}
-	return b.String()
-}
-
-// Rules is part of [ipt.Tables].
-func (f *Fake) Rules(_ context.Context, table, chain string) ([]string, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	c, err := f.chain(table, chain)
-	if err != nil {
-		return nil, err
-	}
-	var rules []string
-	for _, rule := range c.rules {
-		rules = append(rules, rule.text)
-	}
-	return rules, nil
-}
-
-func (f *Fake) chain(table, chain string) (*fakeChain, error) {
-	if t := f.tables[table]; t != nil && t.chains[chain] != nil {
-		return t.chains[chain], nil
-	}
-	return nil, fmt.Errorf("iptables %s: no chain %s in table %s", f.family, chain, table)
+	return f.Tables.Compare(ctx, table, expected, chains...)
 }
 
 // Insert is part of [ipt.Tables].
 func (f *Fake) Insert(ctx context.Context, table string, rules ...ipt.ChainRule) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	err := f.mayWrite(ctx)
-	if err == nil {
-		err = f.insert(table, rules)
-	}
-	if err != nil {
-		f.stats.Failed++
-	}
-	return err
-}
-
-func (f *Fake) insert(table string, rules []ipt.ChainRule) error {
-	var input strings.Builder
-	fmt.Fprintf(&input, "*%s\n", table)
 	for _, r := range rules {
-		c, err := f.chain(table, r.Chain)
-		if err != nil {
-			return err
-		}
-		parsed, err := f.dialect(table).rule(r.Rule, f.tables[table])
-		if err != nil {
-			return fmt.Errorf("iptables %s: table %s, chain %s: %w", f.family, table, r.Chain, err)
-		}
-		if !c.holds(parsed) {
-			fmt.Fprintf(&input, "-I %s %s\n", r.Chain, r.Rule.Text())
-		}
+		f.learn(r.Rule)
 	}
-	return f.restore(fakeProxy, input.String()+"COMMIT\n")
+	return f.write(ctx, func() error { return f.Tables.Insert(ctx, table, rules...) })
 }
 
 // Append is part of [ipt.Tables].
 func (f *Fake) Append(ctx context.Context, table, chain string, rule ipt.Rule) error {
-	f.mu.Lock()
-	if t := f.tables[table]; t != nil && t.chains[chain] == nil {
-		t = t.clone()
-		t.chains[chain] = &fakeChain{policy: "-"}
-		f.replace(fakeProxy, table, t)
-	}
-	f.mu.Unlock()
-	return f.single(ctx, table, chain, rule, func(t *fakeTable, c *fakeChain, r fakeRule) {
-		if !c.holds(r) {
-			t.put(chain, append(slices.Clone(c.rules), r))
-		}
-	})
+	return f.write(ctx, func() error { return f.Tables.Append(ctx, table, chain, rule) })
 }
 
 // Delete is part of [ipt.Tables].
 func (f *Fake) Delete(ctx context.Context, table, chain string, rule ipt.Rule) error {
-	f.mu.Lock()
-	t := f.tables[table]
-	exists := t != nil && t.chains[chain] != nil
-	f.mu.Unlock()
-	if !exists {
-		return nil
-	}
-	return f.single(ctx, table, chain, rule, func(t *fakeTable, c *fakeChain, r fakeRule) {
-		for i := range c.rules {
-			if c.rules[i].text == r.text {
-				t.put(chain, slices.Delete(slices.Clone(c.rules), i, i+1))
-				return
-			}
-		}
-	})
-}
-
-// single changes one rule.
-func (f *Fake) single(ctx context.Context, table, chain string, rule ipt.Rule, change func(*fakeTable, *fakeChain, fakeRule)) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	err := f.mayWrite(ctx)
-	if err == nil {
-		_, err = f.chain(table, chain)
-	}
-	if err != nil {
-		f.stats.Failed++
-		return err
-	}
-	t := f.tables[table].clone()
-	parsed, err := f.dialect(table).rule(rule, t)
-	if err != nil {
-		f.stats.Failed++
-		return fmt.Errorf("iptables %s: table %s, chain %s: %w", f.family, table, chain, err)
-	}
-	change(t, t.chains[chain], parsed)
-	if t.save() != f.tables[table].save() {
-		f.replace(fakeProxy, table, t)
-	}
-	return nil
+	return f.write(ctx, func() error { return f.Tables.Delete(ctx, table, chain, rule) })
 }
 
 // Packets is part of [ipt.Tables].
 func (f *Fake) Packets(ctx context.Context, table string, chains ...string) (map[string][]uint64, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.closed {
-		return nil, errors.New("the tables are closed")
+	if err := f.mayRead(ctx, 0); err != nil {
+		return nil, err
 	}
-	packets := map[string][]uint64{}
-	for _, chain := range chains {
-		if c, err := f.chain(table, chain); err == nil {
-			for _, rule := range c.rules {
-				packets[chain] = append(packets[chain], rule.packets)
-			}
+	return f.Tables.Packets(ctx, table, chains...)
+}
+
+// Dump formats all tables that are not empty, to be printed and compared.
+func (f *Fake) Dump() string {
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(builtin)) {
+		if text := f.save(name, false); strings.Contains(text, "-A ") || strings.Contains(text, " - [0:0]") {
+			b.WriteString(strings.TrimPrefix(text, header))
 		}
 	}
-	return packets, ctx.Err()
+	return b.String()
 }
 
 // WriteExternally changes the tables as another program would. FailRandomly does not apply to it.
-func (f *Fake) WriteExternally(input string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.restore(fakeWriter, input)
-}
+func (f *Fake) WriteExternally(input string) error { return f.restore(fakeWriter, input) }
 
 // Count adds packets to the rules of a chain whose text contains words.
 func (f *Fake) Count(table, chain, words string, packets uint64) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for i := range f.tables[table].chains[chain].rules {
-		if rule := &f.tables[table].chains[chain].rules[i]; strings.Contains(rule.text, words) {
-			rule.packets += packets
+	for i, rule := range f.rules(table, chain) {
+		if strings.Contains(rule.text, words) {
+			f.kernel.CountRule(f.named(table), chain, i, packets)
 		}
 	}
 }

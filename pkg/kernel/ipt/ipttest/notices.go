@@ -7,12 +7,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
-// The programs that write a Fake: its owner, and others.
-const (
-	fakeProxy  = "kube-proxy"
-	fakeWriter = "iptables-nft-re"
-)
-
 // Notices are those of the keeper of the rules: a [nf.Watch] in the nft variant, [ipt.LegacyNotices] in the other one.
 type Notices interface {
 	// The methods are those of [nf.Watch].
@@ -29,11 +23,13 @@ func NewNotices(fakes ...*Fake) Notices {
 	kernel := fakes[0].kernel
 	var watched []nf.TableName
 	for _, f := range fakes {
-		f.mu.Lock()
-		f.kernel = kernel
-		f.mu.Unlock()
+		if f.kernel != kernel {
+			kernel.Adopt(f.kernel)
+			f.kernel = kernel
+			f.open()
+		}
 		for table := range builtin {
-			watched = append(watched, nf.TableName{Family: f.family.Number(), Name: table})
+			watched = append(watched, f.named(table))
 		}
 	}
 	if fakes[0].features.Variant == ipt.Legacy {
@@ -55,36 +51,14 @@ type legacyWatch struct {
 
 func (w *legacyWatch) look() (changed bool) {
 	for i, f := range w.fakes {
-		f.mu.Lock()
 		now := map[string]int{}
-		for name, t := range f.tables {
-			for _, c := range t.chains {
-				now[name] += 1 + len(c.rules)
+		for name := range builtin {
+			for _, c := range f.chains(name) {
+				now[name] += 1 + len(f.rules(name, c.Name))
 			}
 		}
-		f.mu.Unlock()
 		changed = changed || !maps.Equal(w.sizes[i], now)
 		w.sizes[i] = now
 	}
 	return changed
-}
-
-// replace makes a transaction of a program, and reports its chains.
-func (f *Fake) replace(program, name string, now *fakeTable) {
-	var chains []string
-	before := f.tables[name]
-	for chain, c := range now.chains {
-		if before.chains[chain] != c {
-			chains = append(chains, chain)
-		}
-	}
-	for chain := range before.chains {
-		if now.chains[chain] == nil {
-			chains = append(chains, chain)
-		}
-	}
-	f.tables[name] = now
-	if f.features.Variant == ipt.NFT {
-		f.kernel.Notify(program, 1, nf.TableName{Family: f.family.Number(), Name: name}, chains...)
-	}
 }

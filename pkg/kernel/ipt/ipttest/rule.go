@@ -16,7 +16,12 @@ type dialect struct {
 	family   ipt.Family
 	table    string
 	features ipt.Features
+	// user are the chains, and whether they are user chains.
+	user map[string]bool
 }
+
+// parsedRule is a rule as iptables prints it, with its target.
+type parsedRule struct{ text, target string }
 
 // modules are the matches that the fake supports and their options, each with the number of words that follow it.
 var modules = map[string]map[string]int{
@@ -33,19 +38,18 @@ var modules = map[string]map[string]int{
 	"recent":    {"--rcheck": 0, "--update": 0, "--set": 0, "--seconds": 1, "--reap": 0, "--name": 1, "--mask": 1, "--rsource": 0},
 }
 
-// targets are the targets that the fake supports: the tables and the built-in chains that allow them, none meaning all, and their
-// options.
+// targets are the targets that the fake supports: the tables that allow them, none meaning all, and their options. Which built-in chains
+// allow them the kernel knows.
 var targets = map[string]struct {
 	tables  []string
-	hooks   []string
 	options map[string]int
 }{
 	"ACCEPT":     {},
 	"DROP":       {},
 	"RETURN":     {},
 	"MARK":       {options: map[string]int{"--set-xmark": 1, "--or-mark": 1, "--xor-mark": 1}},
-	"DNAT":       {tables: []string{"nat"}, hooks: []string{"PREROUTING", "OUTPUT"}, options: map[string]int{"--to-destination": 1}},
-	"MASQUERADE": {tables: []string{"nat"}, hooks: []string{"POSTROUTING"}, options: map[string]int{"--random-fully": 0}},
+	"DNAT":       {tables: []string{"nat"}, options: map[string]int{"--to-destination": 1}},
+	"MASQUERADE": {tables: []string{"nat"}, options: map[string]int{"--random-fully": 0}},
 	"REJECT":     {tables: []string{"filter"}, options: map[string]int{"--reject-with": 1}},
 }
 
@@ -62,11 +66,11 @@ type ruleParser struct {
 }
 
 // parse parses a rule and formats it as iptables does.
-func (d dialect) parse(words []string, t *fakeTable) (fakeRule, error) {
+func (d dialect) parse(words []string) (parsedRule, error) {
 	p := &ruleParser{dialect: d, words: words}
 	for len(p.words) > 0 {
-		if err := p.part(t); err != nil {
-			return fakeRule{}, err
+		if err := p.part(); err != nil {
+			return parsedRule{}, err
 		}
 	}
 	var parts []string
@@ -75,16 +79,7 @@ func (d dialect) parse(words []string, t *fakeTable) (fakeRule, error) {
 			parts = append(parts, part)
 		}
 	}
-	return fakeRule{text: strings.Join(parts, " "), target: p.target}, nil
-}
-
-// rule parses the text of a rule.
-func (d dialect) rule(r ipt.Rule, t *fakeTable) (fakeRule, error) {
-	words, err := ipt.Words(r.Text())
-	if err != nil {
-		return fakeRule{}, err
-	}
-	return d.parse(words, t)
+	return parsedRule{strings.Join(parts, " "), p.target}, nil
 }
 
 func (p *ruleParser) take(option string) (string, error) {
@@ -97,7 +92,7 @@ func (p *ruleParser) take(option string) (string, error) {
 }
 
 // part parses one option with its words.
-func (p *ruleParser) part(t *fakeTable) error {
+func (p *ruleParser) part() error {
 	option, _ := p.take("")
 	negation := ""
 	if option == "!" {
@@ -125,7 +120,7 @@ func (p *ruleParser) part(t *fakeTable) error {
 		p.rest = append(p.rest, "-m "+module)
 		return nil
 	case "-j", "-g":
-		return p.goes(option, t)
+		return p.goes(option)
 	}
 	words, known := modules[p.module][option]
 	if p.target != "" {
@@ -204,19 +199,19 @@ func (p *ruleParser) addr(value string) (string, error) {
 }
 
 // goes parses the target.
-func (p *ruleParser) goes(option string, t *fakeTable) error {
+func (p *ruleParser) goes(option string) error {
 	target, err := p.take(option)
 	if err != nil {
 		return err
 	}
 	known, isTarget := targets[target]
-	chain := t.chains[target]
+	user, isChain := p.user[target]
 	switch {
 	case p.target != "":
 		return fmt.Errorf("multiple -j flags not allowed")
-	case option == "-g" && chain == nil, chain == nil && !isTarget:
+	case option == "-g" && !isChain, !isChain && !isTarget:
 		return fmt.Errorf("Chain '%s' does not exist", target) //nolint:staticcheck // iptables' own words
-	case chain != nil && chain.policy != "-":
+	case isChain && !user:
 		return fmt.Errorf("%s is built in", target)
 	case len(known.tables) > 0 && !slices.Contains(known.tables, p.table):
 		return fmt.Errorf("%s: only valid in the table %s", target, known.tables)

@@ -88,16 +88,11 @@ func (k *Kernel) object(m netlink.Message) error {
 	exclusive := m.Flags&unix.NLM_F_EXCL != 0
 	switch nf.CommandOf(m) {
 	case unix.NFT_MSG_NEWTABLE:
-		return k.addTable(number(m.Attrs(), unix.NFTA_TABLE_FLAGS), bytes.Clone(m.Attr(tableUserdata)), exclusive)
+		return k.addTable(m.Attrs().FindUint32(unix.NFTA_TABLE_FLAGS), bytes.Clone(m.Attr(nf.AttrTableUserdata)), exclusive)
 	case unix.NFT_MSG_DELTABLE:
 		return k.deleteTable()
 	case unix.NFT_MSG_NEWCHAIN:
-		c := nf.DecodeChain(m)
-		of := base{c.Type, c.Hook, c.Priority, keepPolicy}
-		if m.Attr(unix.NFTA_CHAIN_POLICY) != nil {
-			of.policy = nf.Verdict(number(m.Attrs(), unix.NFTA_CHAIN_POLICY))
-		}
-		return k.addChain(c.Name, of, bytes.Clone(m.Attr(chainUserdata)), exclusive)
+		return k.addChain(nf.DecodeChain(m), m.Attr(unix.NFTA_CHAIN_POLICY) != nil, exclusive)
 	case unix.NFT_MSG_DELCHAIN:
 		return k.deleteChain(m.AttrString(unix.NFTA_CHAIN_NAME), m.Flags&unix.NLM_F_NONREC != 0)
 	case unix.NFT_MSG_NEWRULE:
@@ -111,11 +106,11 @@ func (k *Kernel) object(m netlink.Message) error {
 	case unix.NFT_MSG_DELSET:
 		return k.deleteSet(m.AttrString(unix.NFTA_SET_NAME))
 	case unix.NFT_MSG_NEWOBJ, unix.NFT_MSG_DELOBJ:
-		return k.changeObject(m.AttrString(unix.NFTA_OBJ_NAME), number(m.Attrs(), unix.NFTA_OBJ_TYPE), nf.CommandOf(m) == unix.NFT_MSG_NEWOBJ, exclusive)
+		return k.changeObject(m.AttrString(unix.NFTA_OBJ_NAME), m.Attrs().FindUint32(unix.NFTA_OBJ_TYPE), nf.CommandOf(m) == unix.NFT_MSG_NEWOBJ, exclusive)
 	case unix.NFT_MSG_NEWFLOWTABLE:
-		return k.addFlowtable(m.AttrString(unix.NFTA_SET_NAME), devicesOf(m))
+		return k.addFlowtable(nf.DecodeFlowtable(m))
 	case unix.NFT_MSG_DELFLOWTABLE:
-		return k.deleteFlowtable(m.AttrString(unix.NFTA_SET_NAME), devicesOf(m))
+		return k.deleteFlowtable(nf.DecodeFlowtable(m))
 	}
 	return refuse(unix.EINVAL, "unknown message")
 }
@@ -137,26 +132,18 @@ func (k *Kernel) deleteRules(m netlink.Message) error {
 	return nil
 }
 
-// number returns an attribute with a number, 0 without.
-func number(a netlink.Attrs, typ uint16) uint32 {
-	if v := a.Find(typ); len(v) == 4 {
-		return binary.BigEndian.Uint32(v)
-	}
-	return 0
-}
-
 // newSet reads a declaration.
 func newSet(m netlink.Message) *set {
 	a := m.Attrs()
 	s := &set{
-		name: m.AttrString(unix.NFTA_SET_NAME), flags: number(a, unix.NFTA_SET_FLAGS),
-		keyLen: number(a, unix.NFTA_SET_KEY_LEN), dataLen: number(a, unix.NFTA_SET_DATA_LEN),
-		verdicts: number(a, unix.NFTA_SET_DATA_TYPE) == unix.NFT_DATA_VERDICT, counts: a.Find(setExpr) != nil,
-		size:     number(netlink.ReadAttrs(a.Find(unix.NFTA_SET_DESC)), unix.NFTA_SET_DESC_SIZE),
+		name: m.AttrString(unix.NFTA_SET_NAME), flags: a.FindUint32(unix.NFTA_SET_FLAGS),
+		keyLen: a.FindUint32(unix.NFTA_SET_KEY_LEN), dataLen: a.FindUint32(unix.NFTA_SET_DATA_LEN),
+		verdicts: a.FindUint32(unix.NFTA_SET_DATA_TYPE) == unix.NFT_DATA_VERDICT, counts: a.Find(nf.AttrSetExpr) != nil,
+		size:     netlink.ReadAttrs(a.Find(unix.NFTA_SET_DESC)).FindUint32(unix.NFTA_SET_DESC_SIZE),
 		elements: map[string]element{}, goes: map[string]int{},
 	}
 	for a.Next() {
-		if a.Type != unix.NFTA_SET_TABLE {
+		if a.Type != unix.NFTA_SET_TABLE && a.Type != unix.NFTA_SET_NAME {
 			s.declaration = netlink.AppendBytes(s.declaration, a.Type, a.Data)
 		}
 	}
@@ -191,8 +178,8 @@ type uses struct {
 	maps, writes, timed []string
 	// hooks are those of a chain of type nat that the rule can be reached from; nil is all of any type.
 	hooks []uint32
-	// forwards means that the rule can be reached from hook forward only.
-	forwards bool
+	// forwards means that the rule can be reached from hook forward only, filters from chains of type filter only.
+	forwards, filters bool
 }
 
 // usesOf reads expressions.
@@ -208,7 +195,7 @@ func usesOf(expressions []byte) (u uses) {
 			}
 		case "lookup":
 			u.sets = append(u.sets, text(unix.NFTA_LOOKUP_SET))
-			if into := attrs.Find(unix.NFTA_LOOKUP_DREG); into != nil && number(attrs, unix.NFTA_LOOKUP_DREG) == unix.NFT_REG_VERDICT {
+			if attrs.Find(unix.NFTA_LOOKUP_DREG) != nil && attrs.FindUint32(unix.NFTA_LOOKUP_DREG) == unix.NFT_REG_VERDICT {
 				u.maps = append(u.maps, text(unix.NFTA_LOOKUP_SET))
 			}
 		case "dynset":
@@ -220,13 +207,22 @@ func usesOf(expressions []byte) (u uses) {
 			u.objects = append(u.objects, text(unix.NFTA_OBJREF_IMM_NAME))
 		case "flow_offload":
 			u.flowtables, u.forwards = append(u.flowtables, text(1)), true
+		case "target": // of x_tables
+			switch text(1) { // NFTA_TARGET_NAME
+			case "DNAT":
+				u.hooks = []uint32{unix.NF_INET_PRE_ROUTING, unix.NF_INET_LOCAL_OUT}
+			case "MASQUERADE":
+				u.hooks = []uint32{unix.NF_INET_POST_ROUTING}
+			case "REJECT":
+				u.filters = true
+			}
 		case "redir":
 			u.hooks = []uint32{unix.NF_INET_PRE_ROUTING, unix.NF_INET_LOCAL_OUT}
 		case "masq":
 			u.hooks = []uint32{unix.NF_INET_POST_ROUTING}
 		case "nat":
 			u.hooks = []uint32{unix.NF_INET_PRE_ROUTING, unix.NF_INET_LOCAL_OUT}
-			if number(attrs, unix.NFTA_NAT_TYPE) == unix.NFT_NAT_SNAT {
+			if attrs.FindUint32(unix.NFTA_NAT_TYPE) == unix.NFT_NAT_SNAT {
 				u.hooks = []uint32{unix.NF_INET_POST_ROUTING, unix.NF_INET_LOCAL_IN}
 			}
 		}
@@ -244,8 +240,8 @@ func (k *Kernel) validate() error {
 		return nil
 	}
 	for name, c := range t.chains {
-		if c.typ != "" {
-			w := walk{table: t, base: c.base, above: map[string]bool{}, depths: map[string]int{}}
+		if c.Type != "" {
+			w := walk{table: t, base: c.Chain, above: map[string]bool{}, depths: map[string]int{}}
 			if err := w.chain(name, 0); err != nil {
 				return err
 			}
@@ -257,7 +253,7 @@ func (k *Kernel) validate() error {
 // walk visits the chains that packets can reach from a base chain.
 type walk struct {
 	table  *table
-	base   base
+	base   nf.Chain
 	above  map[string]bool
 	depths map[string]int // at which chains were visited, plus 1
 }
@@ -273,11 +269,14 @@ func (w *walk) chain(name string, depth int) error {
 	w.above[name] = true
 	defer delete(w.above, name)
 	for _, r := range w.table.chains[name].rules {
-		if r.uses.hooks != nil && (w.base.typ != "nat" || !slices.Contains(r.uses.hooks, w.base.hook)) {
-			return refuse(unix.EOPNOTSUPP, "NAT in chain %s cannot be reached from a %s chain at hook %d", name, w.base.typ, w.base.hook)
+		if r.uses.hooks != nil && (w.base.Type != "nat" || !slices.Contains(r.uses.hooks, w.base.Hook)) {
+			return refuse(unix.EOPNOTSUPP, "NAT in chain %s cannot be reached from a %s chain at hook %d", name, w.base.Type, w.base.Hook)
 		}
-		if r.uses.forwards && w.base.hook != unix.NF_INET_FORWARD {
-			return refuse(unix.EOPNOTSUPP, "flow add in chain %s cannot be reached from hook %d", name, w.base.hook)
+		if r.uses.filters && w.base.Type != "filter" {
+			return refuse(unix.EINVAL, "REJECT in chain %s cannot be reached from a %s chain", name, w.base.Type)
+		}
+		if r.uses.forwards && w.base.Hook != unix.NF_INET_FORWARD {
+			return refuse(unix.EOPNOTSUPP, "flow add in chain %s cannot be reached from hook %d", name, w.base.Hook)
 		}
 		targets := slices.Clone(r.uses.chains)
 		for _, set := range r.uses.maps {

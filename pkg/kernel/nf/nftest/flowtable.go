@@ -5,73 +5,49 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
-// Attributes of linux/netfilter/nf_tables.h that golang.org/x/sys/unix lacks.
-const (
-	flowtableHook = 3 // NFTA_FLOWTABLE_HOOK
-	hookDevs      = 3 // NFTA_FLOWTABLE_HOOK_DEVS
-	deviceName    = 1 // NFTA_DEVICE_NAME
-)
-
 type flowtable struct {
-	devices []string
-	users   int
+	nf.Flowtable
+	users int
 }
 
 // addFlowtable adds a flowtable, or devices to it. Any device exists.
-func (k *Kernel) addFlowtable(name string, devices []string) error {
-	flowtables := k.state.table.flowtables
-	for _, device := range devices {
+func (k *Kernel) addFlowtable(f nf.Flowtable) error {
+	for _, device := range f.Devices {
 		if err := k.mayAdd("device "+device, nil); err != nil {
 			return err
 		}
 	}
-	old := flowtables[name]
-	now := &flowtable{devices: devices}
-	if old != nil {
-		now = &flowtable{devices: slices.Clone(old.devices), users: old.users}
-		for _, device := range devices {
-			if !slices.Contains(now.devices, device) {
-				now.devices = append(now.devices, device)
-			}
-		}
+	now := &flowtable{Flowtable: f}
+	if old := k.state.table.flowtables[f.Name]; old != nil {
+		added := slices.DeleteFunc(f.Devices, func(d string) bool { return slices.Contains(old.Devices, d) })
+		now.Devices, now.users = slices.Concat(old.Devices, added), old.users
 	}
-	return k.replaceFlowtable(unix.NFT_MSG_NEWFLOWTABLE, name, now)
+	change(k, unix.NFT_MSG_NEWFLOWTABLE, k.state.table.flowtables, f.Name, now)
+	return nil
 }
 
 // deleteFlowtable deletes devices of a flowtable, or all of it if there are none.
-func (k *Kernel) deleteFlowtable(name string, devices []string) error {
-	old := k.state.table.flowtables[name]
+func (k *Kernel) deleteFlowtable(f nf.Flowtable) error {
+	old := k.state.table.flowtables[f.Name]
+	left := &flowtable{Flowtable: nf.Flowtable{Name: f.Name}}
 	switch {
 	case old == nil:
-		return refuse(unix.ENOENT, "no flowtable %s", name)
-	case len(devices) == 0 && old.users > 0:
-		return refuse(unix.EBUSY, "flowtable %s is in use", name)
-	case len(devices) == 0:
-		return k.replaceFlowtable(unix.NFT_MSG_DELFLOWTABLE, name, nil)
-	}
-	left := slices.DeleteFunc(slices.Clone(old.devices), func(d string) bool { return slices.Contains(devices, d) })
-	if len(left)+len(devices) > len(old.devices) {
-		return refuse(unix.ENOENT, "flowtable %s has no such device", name)
-	}
-	return k.replaceFlowtable(unix.NFT_MSG_DELFLOWTABLE, name, &flowtable{left, old.users})
-}
-
-func (k *Kernel) replaceFlowtable(command int, name string, now *flowtable) error {
-	flowtables := k.state.table.flowtables
-	old := flowtables[name]
-	if flowtables[name] = now; now == nil {
-		delete(flowtables, name)
-	}
-	k.did(func() {
-		if flowtables[name] = old; old == nil {
-			delete(flowtables, name)
+		return refuse(unix.ENOENT, "no flowtable %s", f.Name)
+	case len(f.Devices) == 0 && old.users > 0:
+		return refuse(unix.EBUSY, "flowtable %s is in use", f.Name)
+	case len(f.Devices) == 0:
+		left = nil
+	default:
+		left.users = old.users
+		left.Devices = slices.DeleteFunc(slices.Clone(old.Devices), func(d string) bool { return slices.Contains(f.Devices, d) })
+		if len(left.Devices)+len(f.Devices) > len(old.Devices) {
+			return refuse(unix.ENOENT, "flowtable %s has no such device", f.Name)
 		}
-	})
-	k.note(command, name)
+	}
+	change(k, unix.NFT_MSG_DELFLOWTABLE, k.state.table.flowtables, f.Name, left)
 	return nil
 }
 
@@ -81,30 +57,7 @@ func (k *Kernel) LoseDevice(device string) {
 	defer k.mu.Unlock()
 	for _, t := range k.tables {
 		for _, f := range t.flowtables {
-			f.devices = slices.DeleteFunc(f.devices, func(d string) bool { return d == device })
+			f.Devices = slices.DeleteFunc(f.Devices, func(d string) bool { return d == device })
 		}
 	}
-}
-
-// devicesOf reads the devices in a message about a flowtable.
-func devicesOf(m netlink.Message) (devices []string) {
-	for a := netlink.ReadAttrs(netlink.Attr(m.Attr(flowtableHook), hookDevs)); a.Next(); {
-		devices = append(devices, a.String())
-	}
-	return devices
-}
-
-func (f *flowtable) appendTo(b []byte, of nf.TableName, name string) []byte {
-	b, start := begin(b, unix.NFT_MSG_NEWFLOWTABLE, of)
-	b = netlink.AppendString(b, unix.NFTA_SET_NAME, name)
-	var hook, devices int
-	b, hook = netlink.BeginNest(b, flowtableHook)
-	b, devices = netlink.BeginNest(b, hookDevs)
-	for _, device := range f.devices {
-		b = netlink.AppendString(b, deviceName, device)
-	}
-	netlink.EndNest(b, devices)
-	netlink.EndNest(b, hook)
-	netlink.EndMessage(b, start)
-	return b
 }

@@ -6,8 +6,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -59,6 +61,17 @@ func (k *Kernel) AddTable(name nf.TableName) {
 	k.end("", 0)
 }
 
+// Adopt moves the tables of another Kernel, which has others, to this one.
+func (k *Kernel) Adopt(o *Kernel) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	maps.Copy(k.tables, o.tables)
+	k.handle = max(k.handle, o.handle)
+	o.tables = map[nf.TableName]*table{}
+}
+
 // Notify makes a transaction of a program known that wrote chains of a table, without making it.
 func (k *Kernel) Notify(program string, process int, table nf.TableName, chains ...string) {
 	k.mu.Lock()
@@ -72,7 +85,9 @@ func (k *Kernel) Notify(program string, process int, table nf.TableName, chains 
 
 // Open returns a socket of a program.
 func (k *Kernel) Open(program string, process int) *Socket {
-	return &Socket{kernel: k, program: program, process: process, limit: math.MaxInt32 / 2}
+	s := &Socket{kernel: k, program: program, process: process}
+	s.limit.Store(math.MaxInt32 / 2)
+	return s
 }
 
 // Socket is a [nf.Socket] of a Kernel.
@@ -80,33 +95,19 @@ type Socket struct {
 	kernel  *Kernel
 	program string
 	process int
-	limit   int
-
-	mu  sync.Mutex
-	seq uint32
+	limit   atomic.Int64
+	seq     atomic.Uint32
 }
 
 // Reserve is part of [nf.Socket].
-func (s *Socket) Reserve(n int) (first uint32) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	first = s.seq + 1
-	s.seq += uint32(n)
-	return first
-}
+func (s *Socket) Reserve(n int) (first uint32) { return s.seq.Add(uint32(n)) - uint32(n) + 1 }
 
 // Limit is part of [nf.Socket].
-func (s *Socket) Limit() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.limit
-}
+func (s *Socket) Limit() int { return int(s.limit.Load()) }
 
 // LimitSend is part of [nf.Socket].
 func (s *Socket) LimitSend(size int) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.limit = size
+	s.limit.Store(int64(size))
 	return nil
 }
 
@@ -202,12 +203,10 @@ func refuse(errno unix.Errno, format string, args ...any) *refusal {
 	return &refusal{errno, fmt.Sprintf(format, args...)}
 }
 
-// begin begins a message of the kernel about an object; end sets its length.
-func begin(b []byte, command int, name nf.TableName) (_ []byte, start int) {
-	start = len(b)
-	b = netlink.AppendMessage(b, netlink.Header{Type: uint16(unix.NFNL_SUBSYS_NFTABLES<<8 | command), Family: byte(name.Family)})
-	if name.Name != "" {
-		b = netlink.AppendString(b, unix.NFTA_TABLE_NAME, name.Name)
-	}
-	return b, start
+// appendObject appends a message of the kernel about an object.
+func appendObject(b []byte, command int, of nf.TableName, name string, attributes []byte) []byte {
+	start := len(b)
+	b = append(nf.AppendObject(b, command, 0, of, name), attributes...)
+	netlink.EndMessage(b, start)
+	return b
 }

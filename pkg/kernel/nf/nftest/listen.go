@@ -134,17 +134,11 @@ func (k *Kernel) note(command int, name string, keys ...string) {
 	if len(k.listeners) == 0 {
 		return
 	}
-	b, start := begin(k.state.notices, command, k.state.name)
-	if command == unix.NFT_MSG_NEWCHAIN || command == unix.NFT_MSG_DELCHAIN {
-		b = netlink.AppendString(b, unix.NFTA_CHAIN_NAME, name)
-	} else if name != "" { // the attribute of all other kinds
-		b = netlink.AppendString(b, unix.NFTA_SET_NAME, name)
-	}
+	var attributes []byte
 	for _, key := range keys {
-		b = appendElements(b, key, nil)
+		attributes = appendElements(attributes, key, nil)
 	}
-	netlink.EndMessage(b, start)
-	k.state.notices = b
+	k.state.notices = appendObject(k.state.notices, command, k.state.name, name, attributes)
 }
 
 // end ends a transaction.
@@ -164,9 +158,9 @@ func (k *Kernel) end(program string, process int) {
 }
 
 func (k *Kernel) appendGeneration(b []byte, program string, process int) []byte {
-	b, start := begin(b, unix.NFT_MSG_NEWGEN, nf.TableName{})
-	b = netlink.AppendUint32(b, unix.NFTA_GEN_ID, uint32(k.generation))
-	b = netlink.AppendUint32(b, unix.NFTA_GEN_PROC_PID, uint32(process))
+	start := len(b)
+	b = netlink.AppendMessage(b, netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWGEN})
+	b = nf.Numbers{{unix.NFTA_GEN_ID, uint32(k.generation)}, {unix.NFTA_GEN_PROC_PID, uint32(process)}}.AppendTo(b)
 	b = netlink.AppendString(b, unix.NFTA_GEN_PROC_NAME, program)
 	netlink.EndMessage(b, start)
 	return b

@@ -11,14 +11,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
-// Attributes of linux/netfilter/nf_tables.h that golang.org/x/sys/unix lacks.
-const (
-	tableUserdata = 6  // NFTA_TABLE_USERDATA
-	chainUserdata = 12 // NFTA_CHAIN_USERDATA
-	setExpr       = 17 // NFTA_SET_EXPR
-	setCount      = 20 // NFTA_SET_COUNT
-)
-
 // read answers a request: an object, or with NLM_F_DUMP all of a kind.
 func (k *Kernel) read(m netlink.Message) (b []byte, _ error) {
 	if nf.CommandOf(m) == unix.NFT_MSG_GETGEN {
@@ -51,7 +43,7 @@ func (k *Kernel) read(m netlink.Message) (b []byte, _ error) {
 	case unix.NFT_MSG_GETFLOWTABLE:
 		if t != nil {
 			for _, name := range sorted(t.flowtables) {
-				b = t.flowtables[name].appendTo(b, of, name)
+				b = t.flowtables[name].appendTo(b, of)
 			}
 		}
 		return b, nil
@@ -79,11 +71,11 @@ func (k *Kernel) chains(m netlink.Message, of nf.TableName, dump bool) (b []byte
 		if c == nil {
 			return nil, unix.ENOENT
 		}
-		return c.appendTo(nil, of, name), nil
+		return c.appendTo(nil, of), nil
 	}
 	for _, name := range k.named(nf.TableName{Family: of.Family}) { // of all tables, as the kernel does
 		for _, chain := range sorted(k.tables[name].chains) {
-			b = k.tables[name].chains[chain].appendTo(b, name, chain)
+			b = k.tables[name].chains[chain].appendTo(b, name)
 		}
 	}
 	return b, nil
@@ -93,11 +85,16 @@ func (k *Kernel) rules(m netlink.Message, of nf.TableName, dump bool) (b []byte,
 	want := m.AttrString(unix.NFTA_RULE_CHAIN)
 	handle := m.Attr(unix.NFTA_RULE_HANDLE)
 	for _, name := range k.named(of) {
-		for _, chain := range sorted(k.tables[name].chains) {
-			if want != "" && want != chain {
+		chains := []string{want}
+		if want == "" {
+			chains = sorted(k.tables[name].chains)
+		}
+		for _, chain := range chains {
+			c := k.tables[name].chains[chain]
+			if c == nil {
 				continue
 			}
-			for _, r := range k.tables[name].chains[chain].rules {
+			for _, r := range c.rules {
 				if dump || len(handle) == 8 && binary.BigEndian.Uint64(handle) == r.handle {
 					b = r.appendTo(b, name, chain)
 				}
@@ -154,15 +151,12 @@ func (t *table) readElements(m netlink.Message, of nf.TableName, dump bool) (b [
 		}
 	}
 	for some := range slices.Chunk(keys, size) {
-		var start, list int
-		b, start = begin(b, unix.NFT_MSG_NEWSETELEM, of)
-		b = netlink.AppendString(b, unix.NFTA_SET_ELEM_LIST_SET, s.name)
-		b, list = netlink.BeginNest(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+		elements, list := netlink.BeginNest(nil, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
 		for _, key := range some {
-			b = appendElement(b, key, func(b []byte) []byte { return s.elements[key].appendTo(b, s.counts) })
+			elements = appendElement(elements, key, func(b []byte) []byte { return s.elements[key].appendTo(b, s.counts) })
 		}
-		netlink.EndNest(b, list)
-		netlink.EndMessage(b, start)
+		netlink.EndNest(elements, list)
+		b = appendObject(b, unix.NFT_MSG_NEWSETELEM, of, s.name, elements)
 	}
 	return b, failed
 }
@@ -185,16 +179,11 @@ func appendElement(b []byte, key string, more func([]byte) []byte) []byte {
 	return b
 }
 
-func keyOf(element []byte) string {
-	return string(netlink.Attr(netlink.Attr(element, unix.NFTA_SET_ELEM_KEY), unix.NFTA_DATA_VALUE))
-}
+func keyOf(element []byte) string { return string(nf.KeyOf(element)) }
 
 func (t *table) appendTo(b []byte, of nf.TableName) []byte {
-	b, start := begin(b, unix.NFT_MSG_NEWTABLE, of)
-	b = netlink.AppendUint32(b, unix.NFTA_TABLE_FLAGS, 0)
-	b = appendBytes(b, tableUserdata, t.userdata)
-	netlink.EndMessage(b, start)
-	return b
+	flags := netlink.AppendUint32(nil, unix.NFTA_TABLE_FLAGS, 0)
+	return appendObject(b, unix.NFT_MSG_NEWTABLE, of, "", appendBytes(flags, nf.AttrTableUserdata, t.userdata))
 }
 
 // appendBytes appends an attribute that is not empty.
@@ -205,49 +194,30 @@ func appendBytes(b []byte, typ uint16, v []byte) []byte {
 	return netlink.AppendBytes(b, typ, v)
 }
 
-func (c *chain) appendTo(b []byte, of nf.TableName, name string) []byte {
-	b, start := begin(b, unix.NFT_MSG_NEWCHAIN, of)
-	b = netlink.AppendString(b, unix.NFTA_CHAIN_NAME, name)
-	if c.typ != "" {
-		b = netlink.AppendString(b, unix.NFTA_CHAIN_TYPE, c.typ)
-		var hook int
-		b, hook = netlink.BeginNest(b, unix.NFTA_CHAIN_HOOK)
-		b = nf.Numbers{{unix.NFTA_HOOK_HOOKNUM, c.hook}, {unix.NFTA_HOOK_PRIORITY, uint32(c.priority)}}.AppendTo(b)
-		netlink.EndNest(b, hook)
-		b = netlink.AppendUint32(b, unix.NFTA_CHAIN_POLICY, uint32(c.policy))
-	}
-	b = appendBytes(b, chainUserdata, c.userdata)
-	netlink.EndMessage(b, start)
-	return b
+func (c *chain) appendTo(b []byte, of nf.TableName) []byte {
+	return appendObject(b, unix.NFT_MSG_NEWCHAIN, of, c.Name, c.AppendTo(nil))
+}
+
+func (f *flowtable) appendTo(b []byte, of nf.TableName) []byte {
+	return appendObject(b, unix.NFT_MSG_NEWFLOWTABLE, of, f.Name, f.AppendTo(nil))
 }
 
 func (r *rule) appendTo(b []byte, of nf.TableName, chain string) []byte {
-	b, start := begin(b, unix.NFT_MSG_NEWRULE, of)
-	b = netlink.AppendString(b, unix.NFTA_RULE_CHAIN, chain)
-	b = netlink.AppendBytes(b, unix.NFTA_RULE_HANDLE, binary.BigEndian.AppendUint64(nil, r.handle))
-	b = netlink.AppendBytes(b, unix.NFTA_RULE_EXPRESSIONS|unix.NLA_F_NESTED, r.expressions)
-	b = appendBytes(b, unix.NFTA_RULE_USERDATA, r.userdata)
-	netlink.EndMessage(b, start)
-	return b
+	attributes := netlink.AppendBytes(nil, unix.NFTA_RULE_HANDLE, binary.BigEndian.AppendUint64(nil, r.handle))
+	attributes = netlink.AppendBytes(attributes, unix.NFTA_RULE_EXPRESSIONS|unix.NLA_F_NESTED, r.expressions)
+	return appendObject(b, unix.NFT_MSG_NEWRULE, of, chain, appendBytes(attributes, unix.NFTA_RULE_USERDATA, r.userdata))
 }
 
 func (s *set) appendTo(b []byte, of nf.TableName) []byte {
-	b, start := begin(b, unix.NFT_MSG_NEWSET, of)
-	b = append(b, s.declaration...)
-	b = netlink.AppendUint32(b, setCount, uint32(len(s.elements)))
-	netlink.EndMessage(b, start)
-	return b
+	count := netlink.AppendUint32(nil, nf.AttrSetCount, uint32(len(s.elements)))
+	return appendObject(b, unix.NFT_MSG_NEWSET, of, s.name, slices.Concat(s.declaration, count))
 }
 
 func (o *object) appendTo(b []byte, of nf.TableName, name string) []byte {
-	b, start := begin(b, unix.NFT_MSG_NEWOBJ, of)
-	b = netlink.AppendString(b, unix.NFTA_OBJ_NAME, name)
-	b = netlink.AppendUint32(b, unix.NFTA_OBJ_TYPE, o.typ)
-	b, data := netlink.BeginNest(b, unix.NFTA_OBJ_DATA)
-	b = appendCounts(b, 0, 0)
-	netlink.EndNest(b, data)
-	netlink.EndMessage(b, start)
-	return b
+	attributes, data := netlink.BeginNest(netlink.AppendUint32(nil, unix.NFTA_OBJ_TYPE, o.typ), unix.NFTA_OBJ_DATA)
+	attributes = appendCounts(attributes, 0, 0)
+	netlink.EndNest(attributes, data)
+	return appendObject(b, unix.NFT_MSG_NEWOBJ, of, name, attributes)
 }
 
 func (e element) appendTo(b []byte, counts bool) []byte {
@@ -268,4 +238,24 @@ func (e element) appendTo(b []byte, counts bool) []byte {
 func appendCounts(b []byte, packets, octets uint64) []byte {
 	b = netlink.AppendBytes(b, unix.NFTA_COUNTER_BYTES, binary.BigEndian.AppendUint64(nil, octets))
 	return netlink.AppendBytes(b, unix.NFTA_COUNTER_PACKETS, binary.BigEndian.AppendUint64(nil, packets))
+}
+
+// written is the name of the expression that holds a rule as a program was given it. It has one attribute.
+const written = "text"
+
+// AppendText appends an expression with the text of a rule, by which a stand-in for a program lists it.
+func AppendText(b []byte, text string) []byte {
+	b, open := nf.BeginExpr(b, written)
+	b = netlink.AppendString(b, 1, text)
+	open.End(b)
+	return b
+}
+
+// TextOf returns the text in an expression; ok is false if it has none.
+func TextOf(expression []byte) (text string, ok bool) {
+	name, attrs := nf.ReadExpr(expression)
+	if string(name) != written {
+		return "", false
+	}
+	return netlink.String(attrs.Find(1)), true
 }

@@ -2,38 +2,30 @@ package nftest
 
 import (
 	"bytes"
+	"encoding/binary"
 	"slices"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 type table struct {
 	// number is the place of the table among others.
-	number   uint64
-	userdata []byte
-	chains   map[string]*chain
-	sets     map[string]*set
-	objects  map[string]*object
-	// flowtables have devices.
+	number     uint64
+	userdata   []byte
+	chains     map[string]*chain
+	sets       map[string]*set
+	objects    map[string]*object
 	flowtables map[string]*flowtable
 }
 
 type chain struct {
-	base
-	userdata []byte
-	rules    []*rule
+	nf.Chain
+	rules []*rule
 	// users counts the rules and elements that go here.
 	users int
-}
-
-// base is the declaration of a base chain; typ is "" for other chains.
-type base struct {
-	typ      string
-	hook     uint32
-	priority int32
-	policy   nf.Verdict
 }
 
 type rule struct {
@@ -44,7 +36,7 @@ type rule struct {
 
 type set struct {
 	name string
-	// declaration is the attributes.
+	// declaration is the attributes other than names.
 	declaration     []byte
 	flags           uint32 // NFT_SET_*
 	keyLen, dataLen uint32
@@ -78,11 +70,24 @@ type transaction struct {
 	table   *table
 	undo    []func()
 	notices []byte
-	// jumps means that a rule or element was added that goes to a chain: then the table is validated at the end.
+	// jumps means that a rule was added, or an element that goes to a chain: then the table is validated at the end.
 	jumps bool
 }
 
 func (k *Kernel) did(undo func()) { k.state.undo = append(k.state.undo, undo) }
+
+// change puts an object into the table, or removes it if now is nil.
+func change[V any](k *Kernel, command int, objects map[string]*V, name string, now *V) {
+	put := func(v *V) {
+		if objects[name] = v; v == nil {
+			delete(objects, name)
+		}
+	}
+	old := objects[name]
+	put(now)
+	k.did(func() { put(old) })
+	k.note(command, name)
+}
 
 // touched records an operation that changes nothing but increments the generation.
 func (k *Kernel) touched(command int, name string) error {
@@ -147,39 +152,31 @@ func (k *Kernel) deleteTable() error {
 	return nil
 }
 
-func (k *Kernel) addChain(name string, of base, userdata []byte, exclusive bool) error {
-	table := k.state.table
-	if old := table.chains[name]; old != nil {
-		before := old.base
-		switch {
-		case exclusive:
-			return refuse(unix.EEXIST, "chain %s", name)
-		case of.typ == "":
-			return k.touched(unix.NFT_MSG_NEWCHAIN, name)
-		case before.typ != of.typ || before.hook != of.hook || before.priority != of.priority:
-			return refuse(unix.EEXIST, "chain %s is attached elsewhere", name)
+// addChain adds a chain, or changes the policy of a base chain if one is given.
+func (k *Kernel) addChain(c nf.Chain, hasPolicy, exclusive bool) error {
+	old := k.state.table.chains[c.Name]
+	if old == nil {
+		if err := k.mayAdd("chain "+c.Name, nil); err != nil {
+			return err
 		}
-		if of.policy != keepPolicy {
-			old.policy = of.policy
-		}
-		k.did(func() { old.base = before })
-		k.note(unix.NFT_MSG_NEWCHAIN, name)
+		change(k, unix.NFT_MSG_NEWCHAIN, k.state.table.chains, c.Name, &chain{Chain: c})
 		return nil
 	}
-	if err := k.mayAdd("chain "+name, nil); err != nil {
-		return err
+	before := old.Chain
+	switch {
+	case exclusive:
+		return refuse(unix.EEXIST, "chain %s", c.Name)
+	case c.Type == "":
+		return k.touched(unix.NFT_MSG_NEWCHAIN, c.Name)
+	case before.Type != c.Type || before.Hook != c.Hook || before.Priority != c.Priority:
+		return refuse(unix.EEXIST, "chain %s is attached elsewhere", c.Name)
+	case hasPolicy:
+		old.Drops = c.Drops
 	}
-	if of.policy == keepPolicy {
-		of.policy = nf.Accept
-	}
-	table.chains[name] = &chain{base: of, userdata: userdata}
-	k.did(func() { delete(table.chains, name) })
-	k.note(unix.NFT_MSG_NEWCHAIN, name)
+	k.did(func() { old.Chain = before })
+	k.note(unix.NFT_MSG_NEWCHAIN, c.Name)
 	return nil
 }
-
-// keepPolicy is a policy that is not given.
-const keepPolicy nf.Verdict = 1<<32 - 1
 
 // flushChain deletes a chain's rules, or the one with a handle.
 func (k *Kernel) flushChain(name string, handle uint64) error {
@@ -221,44 +218,23 @@ func (k *Kernel) deleteChain(name string, empty bool) error {
 	if err != nil {
 		return err
 	}
-	table := k.state.table
-	delete(table.chains, name)
-	k.did(func() { table.chains[name] = c })
-	k.note(unix.NFT_MSG_DELCHAIN, name)
+	change(k, unix.NFT_MSG_DELCHAIN, k.state.table.chains, name, nil)
 	return nil
 }
 
 // addRule adds a rule at the head or the end of a chain.
 func (k *Kernel) addRule(chain string, r *rule, head bool) error {
 	c, err := k.chain(chain)
+	if err == nil {
+		_, err = k.usersOf(r)
+	}
 	if err != nil {
 		return err
 	}
-	for _, name := range r.uses.chains {
-		target, err := k.target(name)
-		if err != nil {
-			return err
-		}
-		k.state.jumps = k.state.jumps || target != nil
-	}
-	for _, name := range slices.Concat(r.uses.sets, r.uses.writes) {
-		set, err := k.set(name)
-		if err != nil {
-			return err
-		}
-		if slices.Contains(r.uses.writes, name) && !set.has(unix.NFT_SET_EVAL) || slices.Contains(r.uses.timed, name) && !set.has(unix.NFT_SET_TIMEOUT) {
+	for _, name := range r.uses.writes {
+		set := k.state.table.sets[name]
+		if !set.has(unix.NFT_SET_EVAL) || slices.Contains(r.uses.timed, name) && !set.has(unix.NFT_SET_TIMEOUT) {
 			return refuse(unix.EOPNOTSUPP, "packets cannot write set %s: it lacks a flag", name)
-		}
-		k.state.jumps = true
-	}
-	for _, name := range r.uses.objects {
-		if k.state.table.objects[name] == nil {
-			return refuse(unix.ENOENT, "no object %s", name)
-		}
-	}
-	for _, name := range r.uses.flowtables {
-		if k.state.table.flowtables[name] == nil {
-			return refuse(unix.ENOENT, "no flowtable %s", name)
 		}
 	}
 	k.handle++
@@ -272,32 +248,57 @@ func (k *Kernel) addRule(chain string, r *rule, head bool) error {
 	k.did(func() { c.rules = old })
 	k.note(unix.NFT_MSG_NEWRULE, chain)
 	k.useRule(r, 1)
-	k.state.jumps = k.state.jumps || len(r.uses.hooks) > 0 || r.uses.forwards
+	k.state.jumps = true
 	return nil
 }
 
 // target returns a chain that something goes to.
 func (k *Kernel) target(name string) (*chain, error) {
 	c, err := k.chain(name)
-	if err == nil && c.typ != "" {
+	if err == nil && c.Type != "" {
 		err = refuse(unix.EOPNOTSUPP, "chain %s is a base chain", name)
 	}
 	return c, err
 }
 
-// useRule adds n, 1 or -1, to the use counts of what a rule refers to.
-func (k *Kernel) useRule(r *rule, n int) {
+// usersOf returns the use counts of what a rule refers to.
+func (k *Kernel) usersOf(r *rule) (counts []*int, _ error) {
 	for _, name := range r.uses.chains {
-		k.use(&k.state.table.chains[name].users, n)
+		c, err := k.target(name)
+		if err != nil {
+			return nil, err
+		}
+		counts = append(counts, &c.users)
 	}
 	for _, name := range slices.Concat(r.uses.sets, r.uses.writes) {
-		k.use(&k.state.table.sets[name].users, n)
+		s, err := k.set(name)
+		if err != nil {
+			return nil, err
+		}
+		counts = append(counts, &s.users)
 	}
 	for _, name := range r.uses.objects {
-		k.use(&k.state.table.objects[name].users, n)
+		o := k.state.table.objects[name]
+		if o == nil {
+			return nil, refuse(unix.ENOENT, "no object %s", name)
+		}
+		counts = append(counts, &o.users)
 	}
 	for _, name := range r.uses.flowtables {
-		k.use(&k.state.table.flowtables[name].users, n)
+		f := k.state.table.flowtables[name]
+		if f == nil {
+			return nil, refuse(unix.ENOENT, "no flowtable %s", name)
+		}
+		counts = append(counts, &f.users)
+	}
+	return counts, nil
+}
+
+// useRule adds n, 1 or -1, to the use counts of what a rule refers to.
+func (k *Kernel) useRule(r *rule, n int) {
+	counts, _ := k.usersOf(r) // it exists
+	for _, users := range counts {
+		k.use(users, n)
 	}
 }
 
@@ -307,16 +308,13 @@ func (k *Kernel) use(users *int, n int) {
 }
 
 func (k *Kernel) addSet(s *set, exclusive bool) error {
-	table := k.state.table
-	if old := table.sets[s.name]; old != nil {
+	if old := k.state.table.sets[s.name]; old != nil {
 		if exclusive || old.has(unix.NFT_SET_MAP) != s.has(unix.NFT_SET_MAP) || old.keyLen != s.keyLen || old.dataLen != s.dataLen || old.verdicts != s.verdicts {
 			return refuse(unix.EEXIST, "set %s", s.name)
 		}
 		return k.touched(unix.NFT_MSG_NEWSET, s.name)
 	}
-	table.sets[s.name] = s
-	k.did(func() { delete(table.sets, s.name) })
-	k.note(unix.NFT_MSG_NEWSET, s.name)
+	change(k, unix.NFT_MSG_NEWSET, k.state.table.sets, s.name, s)
 	return nil
 }
 
@@ -349,10 +347,7 @@ func (k *Kernel) deleteSet(name string) error {
 	if err != nil {
 		return err
 	}
-	table := k.state.table
-	delete(table.sets, name)
-	k.did(func() { table.sets[name] = s })
-	k.note(unix.NFT_MSG_DELSET, name)
+	change(k, unix.NFT_MSG_DELSET, k.state.table.sets, name, nil)
 	return nil
 }
 
@@ -408,17 +403,13 @@ func (k *Kernel) changeObject(name string, typ uint32, add, exclusive bool) erro
 		return refuse(unix.EEXIST, "object %s", name)
 	case add && old != nil: // the generation stays
 	case add:
-		objects[name] = &object{typ: typ}
-		k.did(func() { delete(objects, name) })
-		k.note(unix.NFT_MSG_NEWOBJ, name)
+		change(k, unix.NFT_MSG_NEWOBJ, objects, name, &object{typ: typ})
 	case old == nil:
 		return refuse(unix.ENOENT, "no object %s", name)
 	case old.users > 0:
 		return refuse(unix.EBUSY, "object %s is in use", name)
 	default:
-		delete(objects, name)
-		k.did(func() { objects[name] = old })
-		k.note(unix.NFT_MSG_DELOBJ, name)
+		change(k, unix.NFT_MSG_DELOBJ, objects, name, nil)
 	}
 	return nil
 }
@@ -435,6 +426,20 @@ func (k *Kernel) Count(table nf.TableName, set string, key []byte, packets, octe
 	e.packets += packets
 	e.bytes += octets
 	s.elements[string(key)] = e
+}
+
+// CountRule adds packets to the counter of a chain's rule.
+func (k *Kernel) CountRule(table nf.TableName, chain string, at int, packets uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	r := k.tables[table].chains[chain].rules[at]
+	r.expressions = bytes.Clone(r.expressions)
+	for e := netlink.ReadAttrs(r.expressions); e.Next(); {
+		if name, attrs := nf.ReadExpr(e.Data); string(name) == "counter" {
+			n := attrs.Find(unix.NFTA_COUNTER_PACKETS)
+			binary.BigEndian.PutUint64(n, binary.BigEndian.Uint64(n)+packets)
+		}
+	}
 }
 
 // Learn writes an element into a dynamic map, as a packet does: a key that exists keeps its value, a full map stays as it is, and the

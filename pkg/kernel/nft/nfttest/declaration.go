@@ -1,10 +1,11 @@
 package nfttest
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -14,174 +15,110 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
-// cutQuoted cuts `comment "text"` from the end.
-func cutQuoted(s string) (before, comment string) {
-	before, quoted, ok := strings.Cut(s, " comment \"")
-	if !ok {
-		return s, ""
-	}
-	comment, err := strconv.Unquote("\"" + strings.TrimSpace(quoted))
-	if err != nil {
-		comment = quoted
-	}
-	return before, comment
-}
-
-// properties are the parts between the braces of a declaration.
-type properties struct {
-	list    []string
-	comment string
-}
-
-func parseProperties(s string) (p properties) {
-	s = strings.TrimSuffix(strings.TrimPrefix(s, "{"), "}")
-	if before, quoted, ok := strings.Cut(" "+s, " comment "); ok {
-		if q, err := strconv.QuotedPrefix(quoted); err == nil {
-			p.comment, _ = strconv.Unquote(q)
-			s = before + strings.TrimPrefix(quoted, q)
-		}
-	}
-	for part := range strings.SplitSeq(s, ";") {
-		if part = strings.TrimSpace(part); part != "" {
-			p.list = append(p.list, part)
-		}
-	}
-	return p
-}
-
-// value returns what follows a property's name.
-func (p properties) value(name string) (string, bool) {
-	for _, part := range p.list {
-		word, rest, _ := strings.Cut(part, " ")
-		if word == name {
-			return rest, true
-		}
-	}
-	return "", false
-}
-
-// base parses the part of a base chain, `type nat hook prerouting priority -100`, and returns its attributes.
-func (p properties) base() (b []byte, _ error) {
-	spec, ok := p.value("type")
-	if !ok {
-		return nil, nil
-	}
-	words := strings.Fields(spec)
-	if len(words) != 5 || !slices.Contains(hooks, words[2]) {
-		return nil, fmt.Errorf("the fake does not understand the chain %q", spec)
-	}
-	priority, err := knftables.ParsePriority(knftables.IPv4Family, words[4])
-	if err != nil {
-		return nil, err
-	}
-	b = netlink.AppendString(b, unix.NFTA_CHAIN_TYPE, words[0])
-	b, hook := netlink.BeginNest(b, unix.NFTA_CHAIN_HOOK)
-	b = nf.Numbers{{unix.NFTA_HOOK_HOOKNUM, uint32(slices.Index(hooks, words[2]))}, {unix.NFTA_HOOK_PRIORITY, uint32(int32(priority))}}.AppendTo(b)
-	netlink.EndNest(b, hook)
-	if policy, ok := p.value("policy"); ok {
-		b = netlink.AppendUint32(b, unix.NFTA_CHAIN_POLICY, uint32(verdicts[policy]))
-	}
-	return b, nil
-}
-
-var hooks = []string{"prerouting", "input", "forward", "output", "postrouting"}
-
 // declaration is the declaration of a set or map.
 type declaration struct {
-	// text is what is between its braces.
-	text       string
-	isMap      bool
+	// The fields of [knftables.Set] and [knftables.Map].
+	IsMap        bool
+	Type, TypeOf string
+	Flags        []knftables.SetFlag
+	Size         *uint64
+
+	// types are those of Type or TypeOf.
+	types      string
 	key, value []field
-	verdicts   bool
-	interval   bool
-	// typedByPort means that values have a port and were declared with typeof.
-	typedByPort bool
-	flags, size uint32
-	counter     bool
+	// verdicts means that values are verdicts, typedByPort that they have a port and were declared with typeof, counter that elements count.
+	verdicts, typedByPort, counter bool
 }
 
-// set parses the declaration of a set or map.
-func (p properties) set(isMap bool) (*declaration, error) {
-	d := &declaration{isMap: isMap, text: strings.Join(p.list, "; ")}
-	types, ok := p.value("type")
-	if !ok {
-		types, _ = p.value("typeof")
+// parse reads the types.
+func (d *declaration) parse() (err error) {
+	types, counter, _ := strings.Cut(cmp.Or(d.Type, d.TypeOf), ";")
+	d.types, d.counter = strings.TrimSpace(types), strings.TrimSpace(counter) == "counter"
+	key, value, hasValue := strings.Cut(d.types, " : ")
+	if hasValue != d.IsMap {
+		return errors.New("a map needs a type for keys and one for values, a set one for keys")
 	}
-	key, value, hasValue := strings.Cut(types, " : ")
-	if hasValue != isMap {
-		return nil, errors.New("a map needs a type for keys and one for values, a set one for keys")
-	}
-	var err error
 	if d.key, err = parseTypes(key); err != nil {
-		return nil, err
+		return err
 	}
-	if d.verdicts = value == "verdict"; isMap && !d.verdicts {
-		if d.value, err = parseTypes(value); err != nil {
-			return nil, err
-		}
+	if d.verdicts = value == "verdict"; d.IsMap && !d.verdicts {
+		d.value, err = parseTypes(value)
 	}
-	_, typeof := p.value("typeof")
-	d.typedByPort = typeof && slices.Contains(d.value, fieldPort)
-	if isMap {
-		d.flags |= unix.NFT_SET_MAP
-	}
-	flags, _ := p.value("flags")
-	for flag := range strings.SplitSeq(flags, ",") {
-		d.flags |= map[string]uint32{"interval": unix.NFT_SET_INTERVAL, "dynamic": unix.NFT_SET_EVAL, "timeout": unix.NFT_SET_TIMEOUT}[flag]
-	}
-	d.interval = d.flags&unix.NFT_SET_INTERVAL != 0
-	_, d.counter = p.value("counter")
-	if size, ok := p.value("size"); ok {
-		n, err := strconv.ParseUint(size, 10, 32)
-		if err != nil {
-			return nil, err
-		}
-		d.size = uint32(n)
-	}
-	return d, nil
+	d.typedByPort = d.Type == "" && slices.Contains(d.value, fieldPort)
+	return err
 }
 
-// appendTo appends the attributes of the declaration. It keeps the text where nft keeps the operands of `typeof`.
+// has reports whether a flag was declared.
+func (d *declaration) has(flag knftables.SetFlag) bool { return slices.Contains(d.Flags, flag) }
+
+// text returns what nft lists of it.
+func (d *declaration) text() string {
+	parts := []string{"typeof " + d.types}
+	if d.Type != "" {
+		parts[0] = "type " + d.types
+	}
+	if d.counter {
+		parts = append(parts, "counter")
+	}
+	var flags []string
+	for _, flag := range d.Flags {
+		flags = append(flags, string(flag))
+	}
+	if flags != nil {
+		parts = append(parts, "flags "+strings.Join(flags, ","))
+	}
+	if size := d.Size; size != nil {
+		parts = append(parts, fmt.Sprintf("size %d", *size))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// appendTo appends the attributes of the declaration. It keeps the declaration itself where nft keeps the operands of `typeof`.
 func (d *declaration) appendTo(b []byte) []byte {
-	b = nf.Numbers{{unix.NFTA_SET_FLAGS, d.flags}, {unix.NFTA_SET_KEY_LEN, uint32(width(d.key))}}.AppendTo(b)
+	var flags uint32
+	for flag, bit := range map[knftables.SetFlag]uint32{
+		knftables.IntervalFlag: unix.NFT_SET_INTERVAL, knftables.DynamicFlag: unix.NFT_SET_EVAL, knftables.TimeoutFlag: unix.NFT_SET_TIMEOUT,
+	} {
+		if d.has(flag) {
+			flags |= bit
+		}
+	}
+	if d.IsMap {
+		flags |= unix.NFT_SET_MAP
+	}
+	b = nf.Numbers{{unix.NFTA_SET_FLAGS, flags}, {unix.NFTA_SET_KEY_LEN, uint32(width(d.key))}}.AppendTo(b)
 	switch {
 	case d.verdicts:
 		b = netlink.AppendUint32(b, unix.NFTA_SET_DATA_TYPE, unix.NFT_DATA_VERDICT)
-	case d.isMap:
+	case d.IsMap:
 		b = netlink.AppendUint32(b, unix.NFTA_SET_DATA_LEN, uint32(width(d.value)))
 	}
-	if d.size > 0 {
+	if size := d.Size; size != nil {
 		var desc int
 		b, desc = netlink.BeginNest(b, unix.NFTA_SET_DESC)
-		b = netlink.AppendUint32(b, unix.NFTA_SET_DESC_SIZE, d.size)
+		b = netlink.AppendUint32(b, unix.NFTA_SET_DESC_SIZE, uint32(*size))
 		netlink.EndNest(b, desc)
 	}
 	if d.counter {
 		var expr int
-		b, expr = netlink.BeginNest(b, setExpr)
+		b, expr = netlink.BeginNest(b, nf.AttrSetExpr)
 		b = netlink.AppendString(b, unix.NFTA_EXPR_NAME, "counter")
 		netlink.EndNest(b, expr)
 	}
-	return netlink.AppendString(b, unix.NFTA_SET_USERDATA, d.text)
-}
-
-// declared reads a declaration from the kernel; nil if there is none.
-func (p program) declared(name string) (d *declaration) {
-	err := nf.New(p.socket).Get(nf.Query{Command: unix.NFT_MSG_GETSET, Family: p.fake.name.Family, Table: p.fake.name.Name, Name: name}, func(m netlink.Message) error {
-		d = declarationOf(m)
-		return nil
-	})
+	kept, err := json.Marshal(d)
 	if err != nil {
-		return nil
+		panic(err)
 	}
-	return d
+	return netlink.AppendBytes(b, unix.NFTA_SET_USERDATA, kept)
 }
 
 // declarationOf reads a declaration from its message.
 func declarationOf(m netlink.Message) *declaration {
-	flags := m.Attr(unix.NFTA_SET_FLAGS)
-	isMap := flags[3]&unix.NFT_SET_MAP != 0
-	d, err := parseProperties(m.AttrString(unix.NFTA_SET_USERDATA)).set(isMap)
+	d := &declaration{}
+	err := json.Unmarshal(m.Attr(unix.NFTA_SET_USERDATA), d)
+	if err == nil {
+		err = d.parse()
+	}
 	if err != nil {
 		panic(err)
 	}
@@ -203,8 +140,8 @@ func parseTypes(s string) ([]field, error) {
 
 // fieldOf returns the type of an expression, or the type with that name.
 func fieldOf(s string) (field, bool) {
-	for f := range field(1 << typeBits) {
-		if name, _ := f.spec(); name == s && s != "" {
+	for f, t := range types {
+		if t.name == s {
 			return f, true
 		}
 	}

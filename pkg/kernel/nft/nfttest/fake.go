@@ -32,9 +32,9 @@ const (
 type Fake struct {
 	nft.Table
 	*socket
+	*nftest.Kernel
 	family knftables.Family
 	name   nf.TableName
-	kernel *nftest.Kernel
 }
 
 // Stats counts the writes of a Fake, and those that failed.
@@ -55,13 +55,13 @@ func New(family knftables.Family, table string) *Fake {
 }
 
 func in(kernel *nftest.Kernel, family knftables.Family, table string) *Fake {
-	f := &Fake{socket: &socket{Socket: kernel.Open(fakeProgram, 1)}, family: family, name: nf.TableName{Family: nf.ParseFamily(string(family)), Name: table}, kernel: kernel}
+	f := &Fake{socket: &socket{Socket: kernel.Open(fakeProgram, 1)}, family: family, name: nf.TableName{Family: nf.ParseFamily(string(family)), Name: table}, Kernel: kernel}
 	f.Table = nft.New(nf.New(f.socket), family, table, program{f, f.socket})
 	return f
 }
 
 // Beside puts a Fake that was not used yet into the network namespace of another: they have one generation number.
-func (f *Fake) Beside(o *Fake) *Fake { return in(o.kernel, f.family, f.name.Name) }
+func (f *Fake) Beside(o *Fake) *Fake { return in(o.Kernel, f.family, f.name.Name) }
 
 // Again is part of [nft.Table].
 func (f *Fake) Again() (nft.Table, error) { return f.Beside(f), nil }
@@ -112,34 +112,25 @@ func (s *socket) Exchange(data []byte, answer func(netlink.Message) error) error
 
 // Refuse makes the additions of elements and chains fail for which the function returns an error number: see [nftest.Kernel.Refuse].
 func (f *Fake) Refuse(anonymous bool, refuse func(object string, key []byte) unix.Errno) {
-	f.kernel.Refuse(f.name, anonymous, refuse)
+	f.Kernel.Refuse(f.name, anonymous, refuse)
 }
 
 // Watch returns a watch of the tables with the name of this one in its network namespace.
 func (f *Fake) Watch() *nf.Watch {
-	return f.kernel.Watch(nf.TableName{Family: nf.IPv4, Name: f.name.Name}, nf.TableName{Family: nf.IPv6, Name: f.name.Name})
+	return f.Kernel.Watch(nf.TableName{Family: nf.IPv4, Name: f.name.Name}, nf.TableName{Family: nf.IPv6, Name: f.name.Name})
 }
-
-// Lose makes all watches lose what they have not taken.
-func (f *Fake) Lose() { f.kernel.Lose() }
-
-// Late makes the notifications of the next transaction late: see [nftest.Kernel.Late].
-func (f *Fake) Late() { f.kernel.Late() }
-
-// LoseDevice removes a device from all flowtables: see [nftest.Kernel.LoseDevice].
-func (f *Fake) LoseDevice(device string) { f.kernel.LoseDevice(device) }
 
 // Count adds to an element's counter, as packets do. It panics if the element does not exist or has no counter.
 func (f *Fake) Count(set string, key []byte, packets, octets uint64) {
-	f.kernel.Count(f.name, set, key, packets, octets)
+	f.Kernel.Count(f.name, set, key, packets, octets)
 }
 
 // Learn writes an element into a dynamic map, as a packet does in an [nft.Update]: see [nftest.Kernel.Learn].
-func (f *Fake) Learn(set string, e *nft.Element) { f.kernel.Learn(f.name, set, e.Key, e.Value) }
+func (f *Fake) Learn(set string, e *nft.Element) { f.Kernel.Learn(f.name, set, e.Key, e.Value) }
 
 // External returns a second process that changes the table. FailRandomly does not apply to its writes.
 func (f *Fake) External() *External {
-	s := f.kernel.Open(ExternalProgram, ExternalProcess)
+	s := f.Open(ExternalProgram, ExternalProcess)
 	return &External{nft.New(nf.New(s), f.family, f.name.Name, program{f, s}), f}
 }
 
@@ -186,5 +177,5 @@ func (e *External) FlushRuleset() error {
 
 // Elsewhere makes a change in another table, which only increments the generation.
 func (e *External) Elsewhere() {
-	e.fake.kernel.Notify(ExternalProgram, ExternalProcess, nf.TableName{})
+	e.fake.Notify(ExternalProgram, ExternalProcess, nf.TableName{})
 }

@@ -28,36 +28,16 @@ const (
 	fieldIfName  field = 41
 )
 
-// spec returns the type's name in a declaration, and its size in bytes before padding; 0 for unknown types.
-func (f field) spec() (name string, size int) {
-	switch f {
-	case fieldInteger:
-		return "integer", 4
-	case fieldIPv4:
-		return "ipv4_addr", 4
-	case fieldIPv6:
-		return "ipv6_addr", 16
-	case fieldProto:
-		return "inet_proto", 1
-	case fieldPort:
-		return "inet_service", 2
-	case fieldMark:
-		return "mark", 4
-	case fieldIfIndex:
-		return "iface_index", 4
-	case fieldIfName:
-		return "ifname", 16
-	}
-	return "", 0
+// types are the names of the types in a declaration, and their sizes in bytes before padding.
+var types = map[field]struct {
+	name string
+	size int
+}{
+	fieldInteger: {"integer", 4}, fieldIPv4: {"ipv4_addr", 4}, fieldIPv6: {"ipv6_addr", 16}, fieldProto: {"inet_proto", 1},
+	fieldPort: {"inet_service", 2}, fieldMark: {"mark", 4}, fieldIfIndex: {"iface_index", 4}, fieldIfName: {"ifname", 16},
 }
 
-func (f field) size() int {
-	_, n := f.spec()
-	return n
-}
-
-// typeBits is the number of bits of a type in the number of a concatenation.
-const typeBits = 6
+func (f field) size() int { return types[f].size }
 
 // width returns the length of the fields in a key: each is padded to 4 bytes, unless it is the only one.
 func width(fs []field) int {
@@ -129,7 +109,7 @@ func parseFields(fs []field, text []string) ([]byte, error) {
 }
 
 func (f field) parse(s string) ([]byte, error) {
-	name, size := f.spec()
+	name, size := types[f].name, f.size()
 	switch f {
 	case fieldIPv4, fieldIPv6:
 		a, err := netip.ParseAddr(s)

@@ -2,26 +2,17 @@ package nfttest
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
+	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
-)
-
-// Attributes of linux/netfilter/nf_tables.h that golang.org/x/sys/unix lacks.
-const (
-	tableUserdata = 6  // NFTA_TABLE_USERDATA
-	chainUserdata = 12 // NFTA_CHAIN_USERDATA
-	setExpr       = 17 // NFTA_SET_EXPR
-	flowtableHook = 3  // NFTA_FLOWTABLE_HOOK
-	hookDevs      = 3  // NFTA_FLOWTABLE_HOOK_DEVS
 )
 
 // List is part of [nft.Program].
@@ -52,7 +43,7 @@ func (p program) list(terse bool) string {
 	var b strings.Builder
 	err := conn.Get(nf.Query{Command: unix.NFT_MSG_GETTABLE, Family: of.Family, Table: of.Name}, func(m netlink.Message) error {
 		fmt.Fprintf(&b, "table %s %s {\n", of.Family, of.Name)
-		writeComment(&b, nf.CommentOf(m.Attr(tableUserdata)))
+		writeComment(&b, nf.CommentOf(m.Attr(nf.AttrTableUserdata)))
 		return nil
 	})
 	if err != nil {
@@ -66,9 +57,10 @@ func (p program) list(terse bool) string {
 		b.WriteString("\t}\n")
 	})
 	objects(unix.NFT_MSG_GETFLOWTABLE, func(m netlink.Message) {
-		fmt.Fprintf(&b, "\tflowtable %s {\n", m.AttrString(unix.NFTA_SET_NAME))
-		for a := netlink.ReadAttrs(netlink.Attr(m.Attr(flowtableHook), hookDevs)); a.Next(); {
-			fmt.Fprintf(&b, "\t\t%s\n", a.String())
+		f := nf.DecodeFlowtable(m)
+		fmt.Fprintf(&b, "\tflowtable %s {\n", f.Name)
+		for _, device := range f.Devices {
+			fmt.Fprintf(&b, "\t\t%s\n", device)
 		}
 		b.WriteString("\t}\n")
 	})
@@ -99,10 +91,10 @@ func (p program) list(terse bool) string {
 // set lists a set or map.
 func (p program) set(b *strings.Builder, m netlink.Message, terse bool) {
 	d, name, kind := declarationOf(m), m.AttrString(unix.NFTA_SET_NAME), "set"
-	if d.isMap {
+	if d.IsMap {
 		kind = "map"
 	}
-	fmt.Fprintf(b, "\t%s %s {\n\t\t%s\n", kind, name, d.text)
+	fmt.Fprintf(b, "\t%s %s {\n\t\t%s\n", kind, name, d.text())
 	if !terse {
 		err := nf.New(p.socket).Dump(nf.Query{Command: unix.NFT_MSG_GETSETELEM, Family: p.fake.name.Family, Table: p.fake.name.Name, Name: name}, func(m netlink.Message) error {
 			for a := netlink.ReadAttrs(m.Attr(unix.NFTA_SET_ELEM_LIST_ELEMENTS)); a.Next(); {
@@ -124,7 +116,7 @@ func (d *declaration) format(element []byte) string {
 		panic(err)
 	}
 	key := string(e.Key)
-	if !d.interval {
+	if !d.has(knftables.IntervalFlag) {
 		key = formatFields(d.key, e.Key)
 	}
 	if d.counter && e.Packets+e.Bytes > 0 {
@@ -135,7 +127,7 @@ func (d *declaration) format(element []byte) string {
 	case d.verdicts:
 		verdict := netlink.Attr(netlink.Attr(element, unix.NFTA_SET_ELEM_DATA), unix.NFTA_DATA_VERDICT)
 		return key + " : " + verdictText(verdict)
-	case d.isMap:
+	case d.IsMap:
 		return key + " : " + formatFields(d.value, e.Value)
 	}
 	return key
@@ -143,7 +135,7 @@ func (d *declaration) format(element []byte) string {
 
 // verdictText formats what NFTA_DATA_VERDICT holds.
 func verdictText(verdict []byte) string {
-	code := nf.Verdict(binary.BigEndian.Uint32(netlink.Attr(verdict, unix.NFTA_VERDICT_CODE)))
+	code := nf.Verdict(netlink.ReadAttrs(verdict).FindUint32(unix.NFTA_VERDICT_CODE))
 	for word, of := range verdicts {
 		if of == code {
 			return strings.TrimSpace(word + " " + netlink.String(netlink.Attr(verdict, unix.NFTA_VERDICT_CHAIN)))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -25,297 +26,211 @@ func (p program) Run(ctx context.Context, tx *nft.Transaction) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	commands, err := p.parse(tx)
-	if err != nil {
-		return err
-	}
-	s := script{program: p, sets: map[string]*declaration{}}
-	s.frame(unix.NFNL_MSG_BATCH_BEGIN)
-	for _, c := range commands {
-		if err := s.command(c); err != nil {
+	s := script{program: p, batch: nf.NewBatch(p.fake.name.Family, p.fake.name.Name, 0), sets: map[string]*declaration{}}
+	for _, o := range tx.Operations() {
+		line, err := p.line(o)
+		if err != nil {
 			return err
 		}
+		if err := s.add(line, o.Object); err != nil {
+			return fmt.Errorf("%s: %w", line, err)
+		}
 	}
-	s.frame(unix.NFNL_MSG_BATCH_END)
-	return p.socket.Exchange(s.b, func(m netlink.Message) error {
-		r := m.Result()
-		if r.Errno == 0 {
-			return nil
-		}
-		cause := r.Err()
-		if r.Seq > 0 { // not the beginning
-			cause = fmt.Errorf("%s: %w", commands[r.Seq-1], cause)
-		}
-		return &nft.ProgramError{Errno: r.Errno, Cause: cause}
-	})
+	err := nf.New(p.socket).Commit(ctx, s.batch)
+	if refused, ok := errors.AsType[*nf.Refusal](err); ok {
+		return &nft.ProgramError{Errno: refused.Errno, Cause: errors.New(refused.Error())}
+	}
+	return err
 }
 
-// command is one line of a transaction, as knftables writes it for nft.
-type command struct {
-	verb, kind string
-	family     string
-	table      string
-	rest       string // what follows the table
+// line returns an operation as knftables writes it for nft, or the error of one that knftables does not accept.
+func (p program) line(o nft.Operation) (string, error) {
+	tx := knftables.NewFake(p.fake.family, p.fake.name.Name).NewTransaction()
+	o.Onto(tx)
+	line := strings.TrimSuffix(tx.String(), "\n")
+	if cause, failed := strings.CutPrefix(line, "# ERROR: "); failed { // knftables has no other way to ask for the error
+		return "", errors.New(cause)
+	}
+	return line, nil
 }
 
-func (c command) String() string {
-	return strings.Join([]string{c.verb, c.kind, c.family, c.table, c.rest}, " ")
-}
-
-func (c command) unknown() error { return fmt.Errorf("the fake does not understand %q", c.String()) }
-
-// parse splits a transaction into its commands, or returns the error of an operation that was added to it.
-func (p program) parse(tx *nft.Transaction) ([]command, error) {
-	const failed = "# ERROR: " // knftables has no other way to ask for the error
-	text := tx.Onto(knftables.NewFake(p.fake.family, p.fake.name.Name).NewTransaction()).String()
-	if cause, found := strings.CutPrefix(text[strings.LastIndexByte(text, '\n')+1:], failed); found {
-		return nil, errors.New(cause)
-	}
-	var out []command
-	for line := range strings.Lines(text) {
-		words := strings.SplitN(strings.TrimSuffix(line, "\n"), " ", 5)
-		if len(words) < 4 {
-			return nil, fmt.Errorf("the fake does not understand %q", line)
-		}
-		c := command{verb: words[0], kind: words[1], family: words[2], table: words[3]}
-		if len(words) == 5 {
-			c.rest = words[4]
-		}
-		out = append(out, c)
-	}
-	return out, nil
+// commands are the messages of the operations that the fake understands, by their first two words. It does not know `destroy`, which nft before
+// 1.0.8 lacks, nor flowtables without counters, which are those of knftables.
+var commands = map[string]int{
+	"add table": unix.NFT_MSG_NEWTABLE, "create table": unix.NFT_MSG_NEWTABLE, "flush table": unix.NFT_MSG_DELRULE, "delete table": unix.NFT_MSG_DELTABLE,
+	"add chain": unix.NFT_MSG_NEWCHAIN, "create chain": unix.NFT_MSG_NEWCHAIN, "flush chain": unix.NFT_MSG_DELRULE, "delete chain": unix.NFT_MSG_DELCHAIN,
+	"add rule": unix.NFT_MSG_NEWRULE, "insert rule": unix.NFT_MSG_NEWRULE,
+	"add set": unix.NFT_MSG_NEWSET, "create set": unix.NFT_MSG_NEWSET, "flush set": unix.NFT_MSG_DELSETELEM, "delete set": unix.NFT_MSG_DELSET,
+	"add map": unix.NFT_MSG_NEWSET, "create map": unix.NFT_MSG_NEWSET, "flush map": unix.NFT_MSG_DELSETELEM, "delete map": unix.NFT_MSG_DELSET,
+	"add counter": unix.NFT_MSG_NEWOBJ, "create counter": unix.NFT_MSG_NEWOBJ, "delete counter": unix.NFT_MSG_DELOBJ,
+	"add element": unix.NFT_MSG_NEWSETELEM, "create element": unix.NFT_MSG_NEWSETELEM, "delete element": unix.NFT_MSG_DELSETELEM,
+	"delete flowtable": unix.NFT_MSG_DELFLOWTABLE,
 }
 
 // script is a transaction that is being translated.
 type script struct {
 	program
-	b   []byte
-	seq uint32
+	batch *nf.Batch
 	// sets are those that the transaction declares, and nil those that it deletes; emptied means that it deletes the table.
 	sets    map[string]*declaration
 	emptied bool
 }
 
-func (s *script) frame(typ uint16) {
-	start := len(s.b)
-	s.b = netlink.AppendMessage(s.b, netlink.Header{Type: typ, Flags: unix.NLM_F_REQUEST, Resource: unix.NFNL_SUBSYS_NFTABLES})
-	s.end(start)
-}
-
-func (s *script) end(start int) {
-	netlink.EndMessage(s.b, start)
-	netlink.SetSeq(s.b, start, s.seq)
-	s.seq++
-}
-
-// message appends a message, with the name of its object unless that is "".
-func (s *script) message(command int, flags uint16, name string, attrs func([]byte) []byte) {
-	start := len(s.b)
-	s.b = netlink.AppendMessage(s.b, netlink.Header{Type: uint16(unix.NFNL_SUBSYS_NFTABLES<<8 | command), Flags: unix.NLM_F_REQUEST | unix.NLM_F_ACK | flags, Family: byte(s.fake.name.Family)})
-	s.b = netlink.AppendString(s.b, unix.NFTA_TABLE_NAME, s.fake.name.Name)
-	switch {
-	case command == unix.NFT_MSG_NEWCHAIN, command == unix.NFT_MSG_DELCHAIN:
-		s.b = netlink.AppendString(s.b, unix.NFTA_CHAIN_NAME, name)
-	case name != "":
-		s.b = netlink.AppendString(s.b, unix.NFTA_SET_NAME, name) // the attribute of all other kinds
+// add translates an operation.
+func (s *script) add(line string, o knftables.Object) error {
+	words := strings.SplitN(line, " ", 3)
+	command, known := commands[words[0]+" "+words[1]]
+	if !known {
+		return errors.New("the fake does not understand this")
 	}
-	if attrs != nil {
-		s.b = attrs(s.b)
+	flags := map[string]uint16{"add": unix.NLM_F_CREATE, "insert": unix.NLM_F_CREATE, "create": unix.NLM_F_CREATE | unix.NLM_F_EXCL}[words[0]]
+	if command == unix.NFT_MSG_NEWRULE && words[0] == "add" {
+		flags |= unix.NLM_F_APPEND
 	}
-	s.end(start)
-}
-
-// command translates a command.
-func (s *script) command(c command) error {
-	if c.family != string(s.fake.family) || c.table != s.fake.name.Name {
-		return fmt.Errorf("%q is about another table", c.String())
-	}
-	if c.verb == "destroy" {
-		return fmt.Errorf("%q: nft before 1.0.8 has no `destroy`: use Add and Delete", c.String())
-	}
-	name, rest, _ := strings.Cut(c.rest, " ")
-	if name == "handle" || strings.HasPrefix(rest, "handle ") || strings.HasPrefix(rest, "index ") {
-		return fmt.Errorf("%q: the fake does not support handles", c.String())
-	}
-	flags := map[string]uint16{"add": unix.NLM_F_CREATE | unix.NLM_F_APPEND, "insert": unix.NLM_F_CREATE, "create": unix.NLM_F_CREATE | unix.NLM_F_EXCL}[c.verb]
+	name, attributes := "", []byte(nil)
 	var err error
-	switch c.kind {
-	case "table":
-		err = s.onTable(c, flags)
-	case "chain":
-		err = s.onChain(c, flags, name, rest)
-	case "rule":
-		err = s.rule(c, flags, name, rest)
-	case "set", "map":
-		err = s.set(c, flags, name, rest)
-	case "counter":
-		counter := func(b []byte) []byte { return nf.Numbers{{unix.NFTA_OBJ_TYPE, unix.NFT_OBJECT_COUNTER}}.AppendTo(b) }
-		switch c.verb {
-		case "add", "create":
-			s.message(unix.NFT_MSG_NEWOBJ, flags, name, counter)
-		case "delete":
-			s.message(unix.NFT_MSG_DELOBJ, flags, name, counter)
-		default:
-			err = c.unknown()
+	switch o := o.(type) {
+	case *knftables.Table:
+		if command == unix.NFT_MSG_DELTABLE {
+			s.sets, s.emptied = map[string]*declaration{}, true
 		}
-	case "flowtable":
-		if c.verb != "delete" {
-			return fmt.Errorf("%q: knftables has no flowtables with counters: use Batch.EnsureFlowtable", c.String())
-		}
-		s.message(unix.NFT_MSG_DELFLOWTABLE, 0, name, nil)
-	case "element":
-		err = s.element(c, flags, name, rest)
-	default:
-		err = c.unknown()
+		attributes = appendComment(nil, nf.AttrTableUserdata, o.Comment)
+	case *knftables.Chain:
+		name = o.Name
+		attributes, err = appendChain(nil, o)
+	case *knftables.Rule:
+		name = o.Chain
+		attributes, err = s.rule(o)
+	case *knftables.Set:
+		name = o.Name
+		attributes, err = s.set(name, command, &declaration{Type: o.Type, TypeOf: o.TypeOf, Flags: o.Flags, Size: o.Size})
+	case *knftables.Map:
+		name = o.Name
+		attributes, err = s.set(name, command, &declaration{IsMap: true, Type: o.Type, TypeOf: o.TypeOf, Flags: o.Flags, Size: o.Size})
+	case *knftables.Counter:
+		name, attributes = o.Name, nf.Numbers{{unix.NFTA_OBJ_TYPE, unix.NFT_OBJECT_COUNTER}}.AppendTo(nil)
+	case *knftables.Flowtable:
+		name = o.Name
+	case *knftables.Element:
+		name = o.Set + o.Map
+		attributes, err = s.element(o)
 	}
+	if _, isTable := o.(*knftables.Table); name == "" && !isTable {
+		err = errors.New("the fake does not support handles")
+	}
+	s.batch.Object(command, flags, name, attributes)
 	return err
 }
 
-// comment returns user data with a comment.
-func comment(text string) []byte {
-	if text == "" {
-		return nil
-	}
-	text = nft.CutComment(text)
-	return append(append([]byte{0, byte(len(text) + 1)}, text...), 0)
-}
-
-// appendUserdata appends an attribute unless it is empty.
-func appendUserdata(b []byte, typ uint16, v []byte) []byte {
-	if len(v) == 0 {
+// appendComment appends user data with a comment.
+func appendComment(b []byte, typ uint16, comment *string) []byte {
+	if comment == nil {
 		return b
 	}
-	return netlink.AppendBytes(b, typ, v)
+	return nf.AppendComment(b, typ, *comment)
 }
 
-func (s *script) onTable(c command, flags uint16) error {
-	switch c.verb {
-	case "add", "create":
-		s.message(unix.NFT_MSG_NEWTABLE, flags, "", func(b []byte) []byte {
-			return appendUserdata(b, tableUserdata, comment(parseProperties(c.rest).comment))
-		})
-	case "flush":
-		s.message(unix.NFT_MSG_DELRULE, 0, "", nil)
-	case "delete":
-		s.message(unix.NFT_MSG_DELTABLE, 0, "", nil)
-		s.sets, s.emptied = map[string]*declaration{}, true
-	default:
-		return c.unknown()
+// appendChain appends the attributes of a chain. Unlike [nf.Chain] it may leave the policy of a base chain as it is.
+func appendChain(b []byte, c *knftables.Chain) ([]byte, error) {
+	b = appendComment(b, nf.AttrChainUserdata, c.Comment)
+	if c.Type == nil {
+		return b, nil
 	}
-	return nil
-}
-
-func (s *script) onChain(c command, flags uint16, name, rest string) error {
-	switch c.verb {
-	case "add", "create":
-		p := parseProperties(rest)
-		base, err := p.base()
-		if err != nil {
-			return err
-		}
-		s.message(unix.NFT_MSG_NEWCHAIN, flags, name, func(b []byte) []byte { return appendUserdata(append(b, base...), chainUserdata, comment(p.comment)) })
-	case "flush":
-		s.message(unix.NFT_MSG_DELRULE, 0, name, nil)
-	case "delete":
-		s.message(unix.NFT_MSG_DELCHAIN, 0, name, nil)
-	default:
-		return c.unknown()
+	at := slices.Index([]knftables.BaseChainHook{knftables.PreroutingHook, knftables.InputHook, knftables.ForwardHook, knftables.OutputHook, knftables.PostroutingHook}, *c.Hook)
+	priority, err := knftables.ParsePriority(knftables.IPv4Family, string(*c.Priority))
+	if err != nil || at < 0 {
+		return nil, errors.Join(err, fmt.Errorf("the fake has no hook %s", *c.Hook))
 	}
-	return nil
+	b = netlink.AppendString(b, unix.NFTA_CHAIN_TYPE, string(*c.Type))
+	b, hook := netlink.BeginNest(b, unix.NFTA_CHAIN_HOOK)
+	b = nf.Numbers{{unix.NFTA_HOOK_HOOKNUM, uint32(at)}, {unix.NFTA_HOOK_PRIORITY, uint32(int32(priority))}}.AppendTo(b)
+	netlink.EndNest(b, hook)
+	if c.Policy != nil {
+		b = netlink.AppendUint32(b, unix.NFTA_CHAIN_POLICY, uint32(verdicts[string(*c.Policy)]))
+	}
+	return b, nil
 }
 
-// rule translates a rule. It refuses the rules that nft 1.0.6 refuses: if it has to read from the kernel the type of a map that was
+// rule returns the attributes of a rule. It refuses the rules that nft 1.0.6 refuses: if it has to read from the kernel the type of a map that was
 // declared with `typeof ... : ip daddr . th dport`, it takes the port for a condition of the rule. See README.md.
-func (s *script) rule(c command, flags uint16, chain, text string) error {
-	if c.verb != "add" && c.verb != "insert" {
-		return c.unknown()
+func (s *script) rule(r *knftables.Rule) ([]byte, error) {
+	if r.Index != nil || r.Handle != nil {
+		return nil, errors.New("the fake does not support handles")
 	}
-	text, words := cutQuoted(text)
-	for name := range strings.FieldsSeq(text) {
+	for name := range strings.FieldsSeq(r.Rule) {
 		name, used := strings.CutPrefix(name, "@")
-		if used && strings.Contains(text, "dnat ") && s.sets[name] == nil && s.known(name).typedByPort {
-			return fmt.Errorf("%q: nft 1.0.6 says `conflicting protocols specified`: map %s was declared earlier, with typeof and a port among its values: use Batch.AddRule", text, name)
+		if !used || !strings.Contains(r.Rule, "dnat ") || s.sets[name] != nil {
+			continue
+		}
+		if d := s.declaration(name); d != nil && d.typedByPort {
+			return nil, fmt.Errorf("nft 1.0.6 says `conflicting protocols specified`: map %s was declared earlier, with typeof and a port among its values: use Batch.AddRule", name)
 		}
 	}
-	s.message(unix.NFT_MSG_NEWRULE, flags, chain, func(b []byte) []byte {
-		b = netlink.AppendBytes(b, unix.NFTA_RULE_EXPRESSIONS|unix.NLA_F_NESTED, expressionsOf(text))
-		return appendUserdata(b, unix.NFTA_RULE_USERDATA, comment(words))
-	})
-	return nil
+	b := netlink.AppendBytes(nil, unix.NFTA_RULE_EXPRESSIONS|unix.NLA_F_NESTED, expressionsOf(r.Rule))
+	return appendComment(b, unix.NFTA_RULE_USERDATA, r.Comment), nil
 }
 
-func (s *script) set(c command, flags uint16, name, rest string) error {
-	switch c.verb {
-	case "add", "create":
-		set, err := parseProperties(rest).set(c.kind == "map")
-		if err != nil {
-			return fmt.Errorf("%s: %w", c.String(), err)
+// set returns the attributes of a declaration.
+func (s *script) set(name string, command int, d *declaration) ([]byte, error) {
+	switch command {
+	case unix.NFT_MSG_NEWSET:
+		if err := d.parse(); err != nil {
+			return nil, err
 		}
-		if s.known(name).text == "" {
-			s.sets[name] = set
+		if s.declaration(name) == nil {
+			s.sets[name] = d
 		}
-		s.message(unix.NFT_MSG_NEWSET, flags, name, set.appendTo)
-	case "flush":
-		s.message(unix.NFT_MSG_DELSETELEM, 0, name, nil)
-	case "delete":
-		s.message(unix.NFT_MSG_DELSET, 0, name, nil)
+		return d.appendTo(nil), nil
+	case unix.NFT_MSG_DELSET:
 		s.sets[name] = nil
-	default:
-		return c.unknown()
 	}
-	return nil
+	return nil, nil
 }
 
-// known returns the declaration of a set, without text if there is none.
-func (s *script) known(name string) *declaration {
+// declaration returns the declaration of a set; nil if there is none.
+func (s *script) declaration(name string) (d *declaration) {
 	found, here := s.sets[name]
-	if !here && !s.emptied {
-		found = s.declared(name)
+	if here || s.emptied {
+		return found
 	}
-	if found == nil {
-		found = &declaration{}
-	}
-	return found
+	_ = nf.New(s.socket).Get(nf.Query{Command: unix.NFT_MSG_GETSET, Family: s.fake.name.Family, Table: s.fake.name.Name, Name: name}, func(m netlink.Message) error {
+		d = declarationOf(m)
+		return nil
+	})
+	return d
 }
 
-// element translates `add element ... { key comment "..." : value }`.
-func (s *script) element(c command, flags uint16, name, rest string) error {
-	set := s.known(name)
-	body, value, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(rest, "{ "), " }"), " : ")
-	text, words := cutQuoted(body)
-	key, command := []byte(text), unix.NFT_MSG_NEWSETELEM
-	var data []byte
-	var err error
-	if set.text != "" && !set.interval {
-		if key, err = parseFields(set.key, strings.Split(text, " . ")); err != nil {
-			return fmt.Errorf("%s: %w", c.String(), err)
-		}
+// element returns the attributes of a list of one element.
+func (s *script) element(e *knftables.Element) (b []byte, err error) {
+	set := s.declaration(e.Set + e.Map)
+	key := []byte(strings.Join(e.Key, " . "))
+	if set != nil && !set.has(knftables.IntervalFlag) {
+		key, err = parseFields(set.key, e.Key)
 	}
+	var data []byte
 	switch {
-	case c.verb == "delete":
-		command = unix.NFT_MSG_DELSETELEM
-	case c.verb != "add" && c.verb != "create":
-		return c.unknown()
+	case err != nil:
+		return nil, err
+	case set == nil || len(e.Value) == 0:
 	case set.verdicts:
-		word, chain, _ := strings.Cut(value, " ")
+		word, chain, _ := strings.Cut(e.Value[0], " ")
 		data = nf.AppendVerdict(nil, verdicts[word], chain)
-	case set.isMap:
-		if data, err = parseFields(set.value, strings.Split(value, " . ")); err != nil {
-			return fmt.Errorf("%s: %w", c.String(), err)
+	default:
+		if data, err = parseFields(set.value, e.Value); err != nil {
+			return nil, err
 		}
 		data = netlink.AppendBytes(nil, unix.NFTA_DATA_VALUE, data)
 	}
-	s.message(command, flags&^unix.NLM_F_APPEND, name, func(b []byte) []byte {
-		b, list := netlink.BeginNest(b, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
-		b, elem := netlink.BeginNest(b, unix.NFTA_LIST_ELEM)
-		b = nf.AppendData(b, unix.NFTA_SET_ELEM_KEY, key)
-		b = appendUserdata(b, unix.NFTA_SET_ELEM_DATA|unix.NLA_F_NESTED, data)
-		b = appendUserdata(b, unix.NFTA_SET_ELEM_USERDATA, comment(words))
-		netlink.EndNest(b, elem)
-		netlink.EndNest(b, list)
-		return b
-	})
-	return nil
+	b, list := netlink.BeginNest(nil, unix.NFTA_SET_ELEM_LIST_ELEMENTS)
+	b, elem := netlink.BeginNest(b, unix.NFTA_LIST_ELEM)
+	b = nf.AppendData(b, unix.NFTA_SET_ELEM_KEY, key)
+	if data != nil {
+		b = netlink.AppendBytes(b, unix.NFTA_SET_ELEM_DATA|unix.NLA_F_NESTED, data)
+	}
+	b = appendComment(b, unix.NFTA_SET_ELEM_USERDATA, e.Comment)
+	netlink.EndNest(b, elem)
+	netlink.EndNest(b, list)
+	return b, nil
 }
 
 var verdicts = map[string]nf.Verdict{"accept": nf.Accept, "drop": nf.Drop, "return": nf.Return, "goto": nf.Goto, "jump": nf.Jump}

@@ -13,16 +13,13 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf/nftest"
 )
-
-// written is the name of the expression that holds a rule as it was written as text. It has one attribute.
-const written = "text"
 
 // expressionsOf translates a rule: its text, and expressions for what the kernel has to know of it, which is what it refers to.
 func expressionsOf(text string) []byte {
-	b, open := nf.BeginExpr(nil, written)
-	b = netlink.AppendString(b, 1, text)
-	open.End(b)
+	b := nftest.AppendText(nil, text)
+	var open nf.Expr
 	words := strings.Fields(strings.ReplaceAll(text, "ct status dnat", "")) // a condition
 	for i, w := range words {
 		before, next := "", ""
@@ -95,10 +92,10 @@ type reader struct {
 func textOf(family knftables.Family, expressions netlink.Attrs) string {
 	r := reader{family: family}
 	for expressions.Next() {
-		name, attrs := nf.ReadExpr(expressions.Data)
-		if string(name) == written {
-			return netlink.String(attrs.Find(1))
+		if text, ok := nftest.TextOf(expressions.Data); ok {
+			return text
 		}
+		name, attrs := nf.ReadExpr(expressions.Data)
 		r.expression(string(name), attrs)
 	}
 	return strings.Join(r.words, " ")
@@ -125,12 +122,7 @@ func (r *reader) say(format string, args ...any) {
 
 // expression reads an expression.
 func (r *reader) expression(name string, attrs netlink.Attrs) {
-	number := func(typ uint16) uint32 {
-		if v := attrs.Find(typ); len(v) == 4 {
-			return binary.BigEndian.Uint32(v)
-		}
-		return 0
-	}
+	number := attrs.FindUint32
 	value := func(typ uint16) []byte { return netlink.Attr(attrs.Find(typ), unix.NFTA_DATA_VALUE) }
 	key := strings.Join(r.loaded, " . ")
 	switch name {

@@ -41,10 +41,7 @@ func (d decoder) decode(m netlink.Message) (e Event, ok bool) {
 		case unix.NFTA_TRACE_RULE_HANDLE:
 			e.Handle = a.Uint64()
 		case unix.NFTA_TRACE_VERDICT:
-			code := netlink.Attr(a.Data, unix.NFTA_VERDICT_CODE)
-			if len(code) == 4 {
-				e.Verdict = verdictName(int32(binary.BigEndian.Uint32(code)))
-			}
+			e.Verdict = verdictName(int32(a.Nested().FindUint32(unix.NFTA_VERDICT_CODE)))
 			e.To = netlink.String(netlink.Attr(a.Data, unix.NFTA_VERDICT_CHAIN))
 		case unix.NFTA_TRACE_POLICY:
 			e.Verdict = verdictName(int32(a.Uint32()))

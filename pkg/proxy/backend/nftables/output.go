@@ -34,7 +34,7 @@ func (o *output) commit() error {
 
 // run writes a transaction as text, with nft.
 func (o *output) run(tx *nft.Transaction) error {
-	if tx.NumOperations() == 0 {
+	if len(tx.Operations()) == 0 {
 		return nil
 	}
 	return o.counted(o.table.Run(o.ctx, tx))

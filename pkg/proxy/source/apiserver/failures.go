@@ -1,10 +1,13 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,16 +20,21 @@ import (
 // each cause is logged once, and again every few minutes while it lasts: a cause that lies with the server or the
 // credentials once for all resources, a cause that lies with a resource once for it.
 type failures struct {
-	progress *progress
-	logger   klog.Logger
+	logger klog.Logger // set before the first request
 	// changed is called when the cause of a resource changes; the cause is empty if there is none.
 	changed func(resource, cause string)
 
 	mu sync.Mutex
-	// causes holds the current cause of each request that fails.
+	// causes holds the current cause of each request that fails, hints by resource the last one, and what the user can do about it.
 	causes map[request]cause
+	hints  map[string]failure
 	logged logonce.Conditions[cause]
+	// unlisted are the resources whose first list has not arrived, in the order of the requests.
+	unlisted []string
 }
+
+// failure is the kind of a cause, and what the user can do about it.
+type failure struct{ kind, hint string }
 
 // request is what a Reflector asks for again until it succeeds.
 type request struct{ verb, resource string }
@@ -40,8 +48,11 @@ const (
 // cause is why a request failed. The resource is empty if all resources are affected.
 type cause struct{ kind, resource string }
 
-func newFailures(p *progress, logger klog.Logger, options *Options) *failures {
-	f := &failures{progress: p, logger: logger, changed: options.OnFailure, causes: map[request]cause{}, logged: logonce.Conditions[cause]{Again: logonce.Reminder}}
+func newFailures(all []*resource, options *Options) *failures {
+	f := &failures{changed: options.OnFailure, causes: map[request]cause{}, hints: map[string]failure{}, logged: logonce.Conditions[cause]{Again: logonce.Reminder}}
+	for _, r := range all {
+		f.unlisted = append(f.unlisted, r.name)
+	}
 	if f.changed == nil {
 		f.changed = func(string, string) {}
 	}
@@ -68,7 +79,7 @@ func (f *failures) note(r *resource, verb string, err error) {
 		f.causes[of] = why
 		f.changed(r.name, why.kind)
 	}
-	f.progress.failed(r.name, failure{why.kind, hint})
+	f.hints[r.name] = failure{why.kind, hint}
 	if !f.logged.Changed(why, why.kind) {
 		f.logger.V(4).Info("Request failed again; retrying", "verb", verb, "resource", r.name, "reason", err)
 		return
@@ -90,7 +101,7 @@ func (f *failures) succeeded(r *resource, verb string) {
 	if !failed || f.fails(func(of request, _ cause) bool { return of.resource == r.name }) {
 		return
 	}
-	f.progress.failed(r.name, failure{})
+	delete(f.hints, r.name)
 	f.changed(r.name, "")
 	if f.fails(func(_ request, c cause) bool { return c == was }) {
 		return
@@ -99,6 +110,28 @@ func (f *failures) succeeded(r *resource, verb string) {
 	all := len(f.causes) == 0
 	f.logged.EndedExcept(func(c cause) bool { return c != was && c.resource != r.name && (!all || c.resource != "") })
 	f.logger.Info("List and watch succeed again", "resource", r.name, "failure", was.kind)
+}
+
+// listed records that a resource has been listed completely.
+func (f *failures) listed(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unlisted = slices.DeleteFunc(f.unlisted, func(unlisted string) bool { return unlisted == name })
+}
+
+// missing describes the resources that have not been listed yet, such as "services (unreachable), nodes"; "" if there
+// are none. The hint is for the first one that failed; "" if none did.
+func (f *failures) missing() (names, hint string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []string
+	for _, name := range f.unlisted {
+		if why, failed := f.hints[name]; failed {
+			name, hint = fmt.Sprintf("%s (%s)", name, why.kind), cmp.Or(hint, why.hint)
+		}
+		all = append(all, name)
+	}
+	return strings.Join(all, ", "), hint
 }
 
 // fails reports whether a request fails with a cause that match accepts.

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/randfill"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -108,8 +109,10 @@ func random(seed int64) *randfill.Filler {
 					m.Labels[key] = c.String(8)
 				}
 			}
-			if m.Annotations != nil {
-				m.Annotations[corev1.EndpointsLastChangeTriggerTime] = "2026-11-22T10:00:00Z"
+			for _, key := range cluster.Annotations() {
+				if m.Annotations != nil && c.Intn(2) == 0 { // each value is right for some of them
+					m.Annotations[key] = []string{"2026-11-22T10:00:00Z", "true", "open=7", "maglev", "50", "PreserveDuringTermination"}[c.Intn(6)]
+				}
 			}
 		},
 		func(s *corev1.ServiceSpec, c randfill.Continue) {
@@ -183,7 +186,7 @@ func TestMask(t *testing.T) {
 				}
 				r.spare.Put(got)
 			}
-			if useful < 50 {
+			if useful < 40 {
 				t.Errorf("only %d random objects had an effect", useful)
 			}
 		})
@@ -203,8 +206,9 @@ func built(r *resource, object runtime.Object) (state, problems string) {
 	fmt.Fprintf(&text, "%+v\n%v\n", *s.Node, s.ServiceCIDRs)
 	for service := range s.Services.Values() {
 		plain := *service
-		plain.External = nil // a pointer
-		fmt.Fprintf(&text, "%+v %v %v %v\n", plain, service.LoadBalancerIPs(), service.ExternalIPs(), service.SourceRanges())
+		plain.External, plain.Fence, plain.FastPath = nil, nil, nil // pointers
+		fmt.Fprintf(&text, "%+v %v %v %v %+v %t %t\n", plain, service.LoadBalancerIPs(), service.ExternalIPs(), service.SourceRanges(), ptr.Deref(service.Fence, cluster.AskedFence{}),
+			service.FastPath != nil, ptr.Deref(service.FastPath, false))
 	}
 	for _, of := range b.Unowned() {
 		for _, slice := range of.Slices {

@@ -51,6 +51,9 @@ func resources(nodeName string) []*resource {
 
 // reads adds to the paths of fields those that are read of objects of all kinds.
 func reads(paths ...string) []string {
+	for _, annotation := range cluster.Annotations() {
+		paths = append(paths, "metadata.annotations."+annotation)
+	}
 	return append(paths, "metadata.namespace", "metadata.name", "metadata.uid", "metadata.resourceVersion", "metadata.creationTimestamp",
 		"metadata.deletionTimestamp", "metadata.annotations."+metav1.InitialEventsAnnotationKey)
 }
@@ -64,8 +67,7 @@ func services() *resource {
 			"spec.ports.name", "spec.ports.protocol", "spec.ports.port", "spec.ports.nodePort",
 			"spec.internalTrafficPolicy", "spec.externalTrafficPolicy", "spec.healthCheckNodePort",
 			"spec.sessionAffinity", "spec.sessionAffinityConfig", "status.loadBalancer.ingress.ip", "status.loadBalancer.ingress.ipMode",
-			"metadata.labels."+cluster.LabelServiceProxyName, "metadata.annotations."+cluster.AnnotationUDPConnectionHandling,
-			"metadata.annotations."+cluster.AnnotationAlgorithm, "metadata.annotations."+cluster.AnnotationCiliumAlgorithm),
+			"metadata.labels."+cluster.LabelServiceProxyName),
 		set:       func(u *cluster.Update, object any) { u.SetService(object.(*corev1.Service)) },
 		remove:    func(u *cluster.Update, n cache.ObjectName) { u.DeleteService(name(n)) },
 		known:     func(u *cluster.Update) iter.Seq[cache.ObjectName] { return renamed(u.Services()) },
@@ -80,9 +82,7 @@ func endpointSlices() *resource {
 		labels: "!" + corev1.IsHeadlessService,
 		reads: reads("addressType", "ports.name", "ports.protocol", "ports.port",
 			"endpoints.addresses", "endpoints.conditions", "endpoints.nodeName", "endpoints.hints",
-			"metadata.labels."+corev1.IsHeadlessService, "metadata.labels."+discoveryv1.LabelServiceName,
-			"metadata.annotations."+corev1.EndpointsLastChangeTriggerTime,
-			"metadata.annotations."+cluster.AnnotationWeight, "metadata.annotations."+cluster.AnnotationCiliumWeight),
+			"metadata.labels."+corev1.IsHeadlessService, "metadata.labels."+discoveryv1.LabelServiceName),
 		set:       func(u *cluster.Update, object any) { u.SetEndpointSlice(object.(*discoveryv1.EndpointSlice)) },
 		remove:    func(u *cluster.Update, n cache.ObjectName) { u.DeleteEndpointSlice(name(n)) },
 		known:     func(u *cluster.Update) iter.Seq[cache.ObjectName] { return renamed(u.EndpointSlices()) },

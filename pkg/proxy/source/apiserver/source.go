@@ -41,7 +41,7 @@ type Source struct {
 	resources []*resource
 	clients   apiclient.Clients
 	complete  chan struct{}
-	progress  *progress
+	failures  *failures
 }
 
 // New returns a source of the objects that a proxy on the node of that name needs. It sets the config's content
@@ -58,12 +58,12 @@ func New(config *rest.Config, nodeName string, options Options) (*Source, error)
 	if err != nil {
 		return nil, err
 	}
-	return &Source{options: options, resources: all, clients: clients, complete: make(chan struct{}), progress: newProgress(all)}, nil
+	return &Source{options: options, resources: all, clients: clients, complete: make(chan struct{}), failures: newFailures(all, &options)}, nil
 }
 
 // Missing describes the lists that have not arrived yet, with the reason, "" when all have; and what the user can do about
 // the first one that failed. It is safe for concurrent use.
-func (s *Source) Missing() (names, hint string) { return s.progress.missing() }
+func (s *Source) Missing() (names, hint string) { return s.failures.missing() }
 
 // Complete returns a channel that is closed when all resources have been listed completely.
 func (s *Source) Complete() <-chan struct{} { return s.complete }
@@ -71,12 +71,12 @@ func (s *Source) Complete() <-chan struct{} { return s.complete }
 // Run watches the API server until ctx ends. It retries after every failure.
 func (s *Source) Run(ctx context.Context, b *cluster.Builder) error {
 	var stores []*store
-	failures := newFailures(s.progress, klog.FromContext(ctx), &s.options)
+	s.failures.logger = klog.FromContext(ctx)
 	for _, r := range s.resources {
 		store := newStore(ctx, r, b, &s.options)
-		store.listed = func() { s.progress.listed(r.name) }
+		store.listed = func() { s.failures.listed(r.name) }
 		stores = append(stores, store)
-		go s.follow(ctx, store, failures)
+		go s.follow(ctx, store)
 	}
 	for _, store := range stores {
 		select {
@@ -97,8 +97,8 @@ func (s *Source) Run(ctx context.Context, b *cluster.Builder) error {
 
 // follow runs a Reflector until ctx ends, like Reflector.RunWithContext, but leaves the logging of errors to
 // failures. It sets no resync period: stores that contain only names have nothing to repeat.
-func (s *Source) follow(ctx context.Context, to *store, failures *failures) {
-	from := &listWatch{ctx: ctx, client: s.clients[to.version], store: to, failures: failures}
+func (s *Source) follow(ctx context.Context, to *store) {
+	from := &listWatch{ctx: ctx, client: s.clients[to.version], store: to, failures: s.failures}
 	backoff := s.options.backoff
 	reflector := cache.NewReflectorWithOptions(from, to.example, to, cache.ReflectorOptions{Name: to.name, Backoff: backoff})
 	delay := backoff.DelayWithReset(clock.RealClock{}, backoffReset)

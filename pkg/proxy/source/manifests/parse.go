@@ -20,7 +20,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
-	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
+	"github.com/seed-11a05479/kube-proxy/pkg/userfile"
 )
 
 // errEmpty is the error of a file without any content, not even a comment.
@@ -75,7 +75,7 @@ func Parse(name string, data []byte, lenient bool) File {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return File{Err: &Error{File: name, Line: 1, Err: errEmpty}}
 	}
-	docs, errs := yamldoc.Split(name, data)
+	docs, errs := userfile.Split(name, data)
 	p := &parser{name: name, lenient: lenient, seen: map[Key]int{}, errs: errs}
 	for _, doc := range docs {
 		asJSON, errs := doc.JSON()
@@ -111,17 +111,17 @@ func Apply(u *cluster.Update, objects []runtime.Object) {
 type parser struct {
 	name    string
 	lenient bool
-	doc     *yamldoc.Document
+	doc     *userfile.Document
 	objects []runtime.Object
 	ignored []IgnoredObject
 	refused []*Error
 	seen    map[Key]int // the line of each object's document
-	errs    []*yamldoc.Error
+	errs    []*userfile.LineError
 }
 
 // fail adds an error in a field of the document.
 func (p *parser) fail(path, format string, args ...any) {
-	p.errs = append(p.errs, &yamldoc.Error{Line: p.doc.LineOf(path), Err: fmt.Errorf(format, args...)})
+	p.errs = append(p.errs, &userfile.LineError{Line: p.doc.LineOf(path), Err: fmt.Errorf(format, args...)})
 }
 
 // refuse adds an error in a field of an object, which the object is used in spite of if the parser is lenient.
@@ -153,9 +153,9 @@ func (p *parser) value(path string, data []byte, meta metav1.TypeMeta) {
 	case meta.Kind == "":
 		p.fail(path, "kind is missing; use one of %s", knownKinds)
 	case object == nil || group(meta.APIVersion) != group(apiVersion) || p.lenient && meta.APIVersion != apiVersion:
-		p.ignored = append(p.ignored, IgnoredObject{p.doc.LineOf(yamldoc.Member(path, "kind")), meta.APIVersion, meta.Kind})
+		p.ignored = append(p.ignored, IgnoredObject{p.doc.LineOf(userfile.Member(path, "kind")), meta.APIVersion, meta.Kind})
 	case meta.APIVersion != apiVersion:
-		p.fail(yamldoc.Member(path, "apiVersion"), "apiVersion %q of kind %s is unknown; use %s", meta.APIVersion, meta.Kind, apiVersion)
+		p.fail(userfile.Member(path, "apiVersion"), "apiVersion %q of kind %s is unknown; use %s", meta.APIVersion, meta.Kind, apiVersion)
 	case p.decode(path, data, object):
 		p.object(path, object)
 	}
@@ -170,11 +170,11 @@ func (p *parser) object(path string, object runtime.Object) {
 	}
 	source.SetDefaults(checked)
 	for _, i := range validate(checked, p.lenient) {
-		p.refuse(yamldoc.Member(path, i.field), k, fmt.Errorf("%s%s: %w", where, i.field, i.err))
+		p.refuse(userfile.Member(path, i.field), k, fmt.Errorf("%s%s: %w", where, i.field, i.err))
 	}
 	first, twice := p.seen[k]
 	if twice {
-		p.refuse(yamldoc.Member(path, "metadata.name"), k, fmt.Errorf("%s is already defined in the document at line %d", k, first))
+		p.refuse(userfile.Member(path, "metadata.name"), k, fmt.Errorf("%s is already defined in the document at line %d", k, first))
 	}
 	if len(p.errs) == before && !twice {
 		p.seen[k] = p.doc.Line
@@ -192,13 +192,13 @@ func (p *parser) list(path string, data []byte, typed metav1.TypeMeta) {
 	}
 	if typed.Kind == "" { // the items of a List have kinds of their own
 		if typed.APIVersion != corev1.SchemeGroupVersion.String() {
-			p.fail(yamldoc.Member(path, "apiVersion"), "apiVersion %q of kind List is unknown; use %s", typed.APIVersion, corev1.SchemeGroupVersion)
+			p.fail(userfile.Member(path, "apiVersion"), "apiVersion %q of kind List is unknown; use %s", typed.APIVersion, corev1.SchemeGroupVersion)
 		}
 		typed = metav1.TypeMeta{}
 	}
 	if p.decode(path, data, &list) {
 		for i, item := range list.Items {
-			p.value(yamldoc.Element(yamldoc.Member(path, "items"), i), item, typed)
+			p.value(userfile.Element(userfile.Member(path, "items"), i), item, typed)
 		}
 	}
 }
@@ -246,7 +246,7 @@ func (p *parser) decode(path string, data []byte, into any) bool {
 		if fieldError, ok := errors.AsType[kjson.FieldError](err); ok {
 			field = fieldError.FieldPath()
 		}
-		p.refuse(yamldoc.Member(path, field), k, err)
+		p.refuse(userfile.Member(path, field), k, err)
 	}
 	return p.lenient || len(strict) == 0
 }
@@ -257,11 +257,11 @@ func (p *parser) decodeError(path string, data []byte, err error) {
 		p.fail(path, "%v", err)
 		return
 	}
-	field, hint := yamldoc.PathAt(data, mismatch.Offset), ""
+	field, hint := userfile.PathAt(data, mismatch.Offset), ""
 	if mismatch.Type.Kind() == reflect.String && mismatch.Value != "object" && mismatch.Value != "array" {
 		hint = "; put it in quotes" // YAML does not parse on, no, y and 1.0 as strings
 	}
-	p.fail(yamldoc.Member(path, field), "%s: %s, expected %s%s", field, mismatch.Value, shape(mismatch.Type), hint)
+	p.fail(userfile.Member(path, field), "%s: %s, expected %s%s", field, mismatch.Value, shape(mismatch.Type), hint)
 }
 
 // shape describes a Go type in YAML's terms.

@@ -56,8 +56,6 @@ type Source struct {
 type Options struct {
 	// Addrs returns the addresses of that Node: global unicast addresses, the primary one first. It has none if Addrs is nil.
 	Addrs func() ([]netip.Addr, error)
-	// KubeProxyVersion sets its nodeInfo.kubeProxyVersion: the feature gate DisableNodeKubeProxyVersion is off.
-	KubeProxyVersion bool
 }
 
 // itself makes each file a group of its own, so that one that changes all the time does not hide the errors of others.
@@ -232,7 +230,6 @@ func (s *Source) makeNode() error {
 			ObjectMeta: metav1.ObjectMeta{Name: s.nodeName, Labels: map[string]string{corev1.LabelHostname: s.nodeName}},
 			Status:     corev1.NodeStatus{Addresses: addresses},
 		}
-		setKubeProxyVersion(s.machineNode, s.options.KubeProxyVersion)
 	}
 	return err
 }

@@ -15,7 +15,7 @@ import (
 	netutils "k8s.io/utils/net"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
-	"github.com/seed-11a05479/kube-proxy/pkg/yamldoc"
+	"github.com/seed-11a05479/kube-proxy/pkg/userfile"
 )
 
 // invalid is an error in a field.
@@ -166,7 +166,7 @@ func (v *validator) servicePorts(spec *corev1.ServiceSpec) {
 	names, numbers, nodePorts := map[string]int{}, map[portKey]int{}, map[portKey]int{}
 	for i := range spec.Ports {
 		port := &spec.Ports[i]
-		at := yamldoc.Element("spec.ports", i)
+		at := userfile.Element("spec.ports", i)
 		if len(spec.Ports) > 1 && port.Name == "" {
 			v.add(at+".name", "is required, because there are several ports")
 		} else if port.Name != "" {
@@ -199,7 +199,7 @@ func (k portKey) String() string { return fmt.Sprintf("%d/%s", k.number, k.proto
 func (v *validator) ingress(ingress []corev1.LoadBalancerIngress) {
 	for i := range ingress {
 		if mode := ingress[i].IPMode; mode != nil {
-			oneOf(v, yamldoc.Element("status.loadBalancer.ingress", i)+".ipMode", *mode,
+			oneOf(v, userfile.Element("status.loadBalancer.ingress", i)+".ipMode", *mode,
 				corev1.LoadBalancerIPModeVIP, corev1.LoadBalancerIPModeProxy)
 		}
 	}
@@ -208,7 +208,7 @@ func (v *validator) ingress(ingress []corev1.LoadBalancerIngress) {
 func (v *validator) slice(slice *discoveryv1.EndpointSlice) {
 	names := map[string]int{}
 	for i, port := range slice.Ports {
-		at := yamldoc.Element("ports", i)
+		at := userfile.Element("ports", i)
 		if *port.Name != "" {
 			v.name(at+".name", *port.Name, validation.IsDNS1123Label)
 		}

@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/features"
+	"github.com/seed-11a05479/kube-proxy/test/kubeproxy"
+)
+
+// TestReferences compares docs/config.md and docs/feature-gates.md with the fields and gates that there are; with -update it writes them.
+func TestReferences(t *testing.T) {
+	for name, want := range map[string]string{"config.md": fieldsMarkdown(), "feature-gates.md": gatesMarkdown()} {
+		name = filepath.Join("..", "..", "..", "docs", name)
+		if *update {
+			kubeproxy.Must(os.WriteFile(name, []byte(want), 0o644))
+		}
+		if data, err := os.ReadFile(name); err != nil || string(data) != want {
+			t.Errorf("%s is stale (%v): run make docs", name, err)
+		}
+	}
+}
+
+// fieldsMarkdown writes docs/config.md.
+func fieldsMarkdown() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, `# Configuration file
+
+Generated from the doc comments of pkg/apis/config/types.go; do not edit.
+
+A file begins with
+
+    apiVersion: %s/%s
+    kind: %s
+
+and all fields are optional. Durations have a unit, such as 30s. With a file (--config), flags of fields are ignored except --hostname-override
+and those for logging, which override it. Without a file the defaults are those of v1alpha1.
+
+v1alpha1, which Kubernetes has, is read too; "kube-proxy config convert FILE" converts between both. v1alpha2 is what KEP-784 proposes, and only
+this proxy reads it. If Kubernetes publishes another shape, files of this one will be rejected or converted, never read with another meaning.
+
+If the file changes, in place or by a rename, and is valid, the proxy exits with 1, so that systemd starts it again; the rules stay in force.
+After a change of a ConfigMap, restart the pods with "kubectl rollout restart". Until then, and while a file is invalid, the log, an Event on
+the Node and the gauge serviceproxy_config_differs report it.
+
+| field, flag | default, or type | meaning |
+|---|---|---|
+`, config.GroupName, config.Version, config.Kind)
+	var ignored, moved, added []string
+	described := map[string]string{} // the field with a description
+	for _, f := range config.Fields() {
+		section, _, _ := strings.Cut(f.Path, ".")
+		name := strings.TrimSpace(code(f.Path) + " " + code(flagFor(f.Path)))
+		switch {
+		case f.Type == "section":
+			continue
+		case slices.Contains([]string{"ipvs", "windows", "winkernel"}, section):
+			ignored = append(ignored, name)
+			continue
+		case f.V1alpha1 == "":
+			added = append(added, code(f.Path))
+		case f.V1alpha1 != f.Path && "linux."+f.V1alpha1 != f.Path: // the text below has those of linux
+			moved = append(moved, code(f.V1alpha1)+" is "+code(f.Path))
+		}
+		text := strings.ReplaceAll(meaning(f), "|", `\|`)
+		if first := described[f.Doc]; first != "" {
+			text = "as " + code(first)
+		} else {
+			described[f.Doc] = f.Path
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, defaultOrType(f), text)
+	}
+	fmt.Fprintf(&b, "\nNo effect on what is served: %s. \"kube-proxy config explain\" describes them.\n", strings.Join(ignored, ", "))
+	fmt.Fprintf(&b, "\nNames in v1alpha1: those of linux have no `linux.` before them; %s. It does not have %s.\n",
+		strings.Join(moved, ", "), strings.Join(added, " and "))
+	return b.String()
+}
+
+// defaultOrType returns the default, with that of v1alpha1 if it differs; the type of fields without one.
+func defaultOrType(f config.Field) string {
+	switch {
+	case f.Default == "":
+		return f.Type
+	case f.OldDefault == "":
+		return code(f.Default)
+	default:
+		return fmt.Sprintf("%s (v1alpha1: %s)", code(f.Default), code(f.OldDefault))
+	}
+}
+
+// meaning returns the description without the field's name at its beginning.
+func meaning(f config.Field) string {
+	doc := strings.TrimPrefix(f.Doc, f.Path[strings.LastIndex(f.Path, ".")+1:]+" ")
+	return strings.TrimPrefix(strings.TrimPrefix(doc, "is "), "are ")
+}
+
+func code(s string) string {
+	if s == "" {
+		return ""
+	}
+	return "`" + s + "`"
+}
+
+// gatesMarkdown writes docs/feature-gates.md.
+func gatesMarkdown() string {
+	var b strings.Builder
+	b.WriteString(`# Feature gates
+
+Generated from pkg/features; do not edit.
+
+Set gates with featureGates in the configuration file, or with --feature-gates if there is no file. A gate that only Kubernetes has causes a
+warning, an unknown gate an error. /flagz of the metrics server shows the gates in force, "kube-proxy config feature-gates" their planned end.
+
+| gate | stage | default | effect |
+|---|---|---|---|
+`)
+	for _, gate := range features.Describe() {
+		fmt.Fprintf(&b, "| %s | %s | %t | %s |\n", gate.Name, gate.Stage, gate.Default, gate.Effect)
+	}
+	for _, gate := range features.Describe() {
+		if gate.Details != "" {
+			fmt.Fprintf(&b, "\n## %s\n\n%s\n", gate.Name, gate.Details)
+		}
+	}
+	return b.String()
+}
