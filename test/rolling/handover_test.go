@@ -65,14 +65,19 @@ func TestKernelHandover(t *testing.T) {
 func (w *world) handOvers(load rate, settle time.Duration) {
 	var rows strings.Builder
 	table := tabwriter.NewWriter(&rows, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "from\tto\tnew\tkept")
+	fmt.Fprintln(table, "from\tto\t\tnew\tkept")
 	outer := w.T
 	for _, pair := range pairs(outer) {
 		outer.Run(pair[0].String()+" to "+pair[1].String(), func(t *testing.T) {
 			w.T = t
 			defer func() { w.T = outer }()
 			fresh, kept := w.handOver(pair[0], pair[1], load, settle)
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", pair[0], pair[1], fresh, kept)
+			for _, family := range netns.Families() {
+				for _, protocol := range w.protocols {
+					group := fmt.Sprintf("%s %s", protocol, family)
+					fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", pair[0], pair[1], group, fresh[group], kept[group])
+				}
+			}
 		})
 	}
 	table.Flush()
@@ -138,9 +143,10 @@ func (w *world) everywhere() []netns.Probe {
 	return all
 }
 
-// handOver lets one program serve, replaces it by another one under load, and returns how many requests failed.
-func (w *world) handOver(from, to running, r rate, settle time.Duration) (fresh, kept count) {
+// handOver lets one program serve, replaces it by another one under load, and returns how many requests failed, by protocol and family.
+func (w *world) handOver(from, to running, r rate, settle time.Duration) (fresh, kept map[string]count) {
 	w.Helper()
+	fresh, kept = map[string]count{}, map[string]count{}
 	probes := w.everywhere()
 	defer w.cleanup(kubeproxy.Path(w))
 	end := func() {}
@@ -150,6 +156,9 @@ func (w *world) handOver(from, to running, r rate, settle time.Duration) (fresh,
 		end = w.begin(from.path, from.mode)
 	}
 	w.serves(probes)
+	if from.mode == "ipvs" {
+		w.node("ipvsadm --set 900 30 60") // connections of UDP, and those that ended, are soon forgotten
+	}
 	l := start(w.Context(), probes, r)
 	w.after(settle)
 	end()
@@ -168,16 +177,13 @@ func (w *world) handOver(from, to running, r rate, settle time.Duration) (fresh,
 	w.healthy()
 	w.Logf("%s ended after %s; %s was healthy after %s", from, ended.Round(time.Millisecond), to, time.Since(l.begun).Round(time.Millisecond))
 	w.after(2 * settle)
-	if from.mode == "ipvs" {
-		w.node("ipvsadm --set 3 3 3") // for the connections that end now
-	}
 	counts, first := l.stop()
 	for k, c := range counts {
+		sums, group := fresh, fmt.Sprintf("%s %s", k.protocol, k.family)
 		if k.kept {
-			kept = kept.plus(c)
-		} else {
-			fresh = fresh.plus(c)
+			sums = kept
 		}
+		sums[group] = sums[group].plus(c)
 		if c.failed == 0 {
 			continue
 		}

@@ -20,8 +20,14 @@ type rate struct {
 // kind is what is counted apart.
 type kind struct {
 	protocol netns.Protocol
+	family   netns.Family
 	kept     bool
 	service  string
+}
+
+// kindOf returns the kind of a probe's connections.
+func kindOf(p netns.Probe, kept bool) kind {
+	return kind{p.Protocol, netns.FamilyOf(p.To.Addr()), kept, serviceOf(p)}
 }
 
 // count is how many requests were sent, and how many of them failed.
@@ -82,7 +88,7 @@ func (l *load) keep(ctx context.Context, probe netns.Probe, pause time.Duration)
 		} else {
 			answer = flow.Ask()
 		}
-		l.add(kind{probe.Protocol, true, serviceOf(probe)}, probe, answer)
+		l.add(kindOf(probe, true), probe, answer)
 		if answer.Verdict != netns.Answered && flow != nil && probe.Protocol == netns.TCP {
 			flow.Close()
 			flow = nil
@@ -120,7 +126,7 @@ func (l *load) stop() (map[kind]count, map[kind]string) {
 	l.cancel()
 	for i, stream := range l.streams {
 		tally, probe := stream.Stop(), l.probes[i]
-		k := kind{probe.Protocol, false, serviceOf(probe)}
+		k := kindOf(probe, false)
 		c := l.counts[k]
 		l.counts[k] = c.plus(count{tally.Sent, tally.Failed()})
 		if l.first[k] == "" && tally.Failed() > 0 {

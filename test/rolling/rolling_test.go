@@ -85,14 +85,18 @@ func TestKernelRolling(t *testing.T) {
 						row := []string{p.name, mode, e.name, s.name}
 						for _, protocol := range w.protocols {
 							for _, kept := range []bool{false, true} {
-								k := kind{protocol, kept, s.name}
-								row = append(row, counts[k].String())
-								if counts[k].failed > 0 {
-									t.Logf("%+v: %s failed; the first: %s", k, counts[k], first[k])
+								var sum count
+								for _, family := range netns.Families() {
+									k := kind{protocol, family, kept, s.name}
+									sum = sum.plus(counts[k])
+									if counts[k].failed > 0 {
+										t.Logf("%+v: %s failed; the first: %s", k, counts[k], first[k])
+									}
+									if counts[k].failed > 0 && p.name == "this" && e.lossless(k) {
+										t.Errorf("%+v: %s failed, want none", k, counts[k])
+									}
 								}
-								if counts[k].failed > 0 && p.name == "this" && e.lossless(k) {
-									t.Errorf("%+v: %s failed, want none", k, counts[k])
-								}
+								row = append(row, sum.String())
 							}
 						}
 						rows = append(rows, strings.Join(row, "\t"))

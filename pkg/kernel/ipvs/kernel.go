@@ -67,7 +67,7 @@ func (Kernel) Servers() ([]Server, error) {
 	}
 	var servers []Server
 	for _, message := range messages {
-		for attrs := range nested(message, attrService) {
+		for attrs := range attributes(contents(message), attrService) {
 			if server, ok := parseServer(attrs); ok {
 				servers = append(servers, server)
 			}
@@ -94,10 +94,13 @@ func execute(command uint8, flags int, attributes ...*nl.RtAttr) ([][]byte, erro
 	return messages, err
 }
 
-// nested returns the contents of a message's attributes of one type.
-func nested(message []byte, wanted uint16) iter.Seq[[]byte] {
+// contents returns a message without its header, which has the same size in all of these protocols.
+func contents(message []byte) []byte { return message[min(len(message), nl.SizeofGenlmsg):] }
+
+// attributes returns the values of the attributes of one type.
+func attributes(list []byte, wanted uint16) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
-		for attr := range nl.ParseAttributes(message[min(len(message), nl.SizeofGenlmsg):]) {
+		for attr := range nl.ParseAttributes(list) {
 			if attr.Type&nl.NLA_TYPE_MASK == wanted && !yield(attr.Value) {
 				return
 			}
@@ -159,7 +162,7 @@ func (Kernel) Destinations(s Server) ([]Destination, error) {
 	}
 	var all []Destination
 	for _, message := range messages {
-		for attrs := range nested(message, attrDest) {
+		for attrs := range attributes(contents(message), attrDest) {
 			all = append(all, parseDestination(s, attrs))
 		}
 	}
@@ -217,26 +220,43 @@ func (Kernel) Sets(wanted func(name string) bool) ([]Set, error) {
 	if _, err := os.Stat("/sys/module/ip_set"); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	listed, err := netif.Uninterrupted(netlink.IpsetListAll)
+	// The library's function logs each attribute that it does not know.
+	messages, err := netif.Uninterrupted(func() ([][]byte, error) {
+		request := nl.NewNetlinkRequest(unix.NFNL_SUBSYS_IPSET<<8|nl.IPSET_CMD_LIST, nl.GetIpsetFlags(nl.IPSET_CMD_LIST))
+		request.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_NETLINK, Version: nl.NFNETLINK_V0})
+		request.AddData(nl.NewRtAttr(nl.IPSET_ATTR_PROTOCOL, nl.Uint8Attr(nl.IPSET_PROTOCOL)))
+		return request.Execute(unix.NETLINK_NETFILTER, 0)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list the sets (IPSET_CMD_LIST): %w", err)
 	}
 	var sets []Set
-	for _, part := range listed { // a large set takes several messages
-		if !wanted(part.SetName) {
-			continue
-		}
-		if len(sets) == 0 || sets[len(sets)-1].Name != part.SetName {
-			sets = append(sets, Set{Name: part.SetName})
-		}
-		set := &sets[len(sets)-1]
-		for _, e := range part.Entries {
-			if e.Port != nil {
-				set.Ports = append(set.Ports, *e.Port)
+	for _, message := range messages { // a large set takes several
+		list := contents(message)
+		for name := range attributes(list, nl.IPSET_ATTR_SETNAME) {
+			part := Set{nl.BytesToString(name), setPorts(list)}
+			switch last := len(sets) - 1; {
+			case !wanted(part.Name):
+			case last >= 0 && sets[last].Name == part.Name:
+				sets[last].Ports = append(sets[last].Ports, part.Ports...)
+			default:
+				sets = append(sets, part)
 			}
 		}
 	}
 	return sets, nil
+}
+
+// setPorts returns the ports of the elements in the attributes of a set.
+func setPorts(list []byte) (ports []uint16) {
+	for elements := range attributes(list, nl.IPSET_ATTR_ADT) {
+		for element := range attributes(elements, nl.IPSET_ATTR_DATA) {
+			for port := range attributes(element, nl.IPSET_ATTR_PORT) {
+				ports = append(ports, binary.BigEndian.Uint16(port))
+			}
+		}
+	}
+	return ports
 }
 
 // DeleteSet is part of [Objects].

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipvs"
@@ -49,13 +48,19 @@ func sets() []string {
 	}
 }
 
+// maxName is the length of a set's name in the kernel. kube-proxy cuts longer ones.
+const maxName = 31
+
 // short returns the name of a set without its prefix; ok is false unless it is one of kube-proxy's.
-func short(name string) (string, bool) {
-	text, ok := strings.CutPrefix(name, prefixIPv6)
-	if !ok {
-		text, ok = strings.CutPrefix(name, prefix)
+func short(name string) (text string, ok bool) {
+	for _, set := range sets() {
+		for _, full := range []string{prefix + set, prefixIPv6 + set} {
+			if name == full[:min(len(full), maxName)] {
+				return set, true
+			}
+		}
 	}
-	return text, ok && slices.Contains(sets(), text)
+	return "", false
 }
 
 // Mode is ipvs mode, for cleanup only.

@@ -30,14 +30,15 @@ func nodeWith() *ipvstest.Fake {
 			server(tcp, "192.0.2.1:443"), server(udp, "192.0.2.1:30080"), server(tcp, "198.51.100.1:30080"), // another program's
 		},
 		Named: map[string][]uint16{
-			"KUBE-CLUSTER-IP":            {80},
-			"KUBE-6-CLUSTER-IP":          nil,
-			"KUBE-NODE-PORT-TCP":         {30080},
-			"KUBE-6-NODE-PORT-UDP":       {30053},
-			"KUBE-NODE-PORT-SCTP-HASH":   {30132},
-			"KUBE-ROUTER-NODES":          nil,
-			"KUBE-NODE-PORT-LOCAL-OTHER": nil,
-			"CLUSTER-IP":                 nil,
+			"KUBE-CLUSTER-IP":                 {80},
+			"KUBE-6-CLUSTER-IP":               nil,
+			"KUBE-NODE-PORT-TCP":              {30080},
+			"KUBE-6-NODE-PORT-UDP":            {30053},
+			"KUBE-NODE-PORT-SCTP-HASH":        {30132},
+			"KUBE-6-LOAD-BALANCER-SOURCE-CID": nil, // cut
+			"KUBE-ROUTER-NODES":               nil,
+			"KUBE-NODE-PORT-LOCAL-OTHER":      nil,
+			"CLUSTER-IP":                      nil,
 		},
 		Used:    map[string]bool{},
 		Dummies: map[string][]netip.Addr{device: {addr("10.96.0.10"), addr("fd00::10")}, "nodelocaldns": {addr("169.254.20.10")}},
