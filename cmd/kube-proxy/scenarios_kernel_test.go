@@ -31,9 +31,7 @@ func scenarios() []scenario {
 		{"No endpoint is ready", "pod1b", "10.96.0.10:80", refused, ""},
 		{"The port is not one of the Service's", "node1", "10.96.0.10:8080", refused, ""},
 		{"Only some addresses of the Service fail", "client", "192.0.2.10:80", []netns.Verdict{netns.Answered}, "pod1a"},
-		{"Its external IP does not answer", "client", "192.0.2.20:80", []netns.Verdict{netns.Dropped, netns.Unreachable}, ""},
 		{"externalTrafficPolicy is Local, and no endpoint is on this node", "client", "192.0.2.10:80", []netns.Verdict{netns.Dropped}, ""},
-		{"The client is in none of the source ranges", "client", "192.0.2.10:80", []netns.Verdict{netns.Dropped}, ""},
 	}
 }
 

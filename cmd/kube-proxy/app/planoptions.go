@@ -1,7 +1,6 @@
 package app
 
 import (
-	"errors"
 	"fmt"
 
 	"k8s.io/component-base/featuregate"
@@ -34,12 +33,6 @@ func PlanOptions(cfg *config.KubeProxyConfiguration, gates featuregate.FeatureGa
 		Balancing:               plan.Balancing{On: gates.Enabled(features.LoadBalancerAlgorithms)},
 		Fences:                  plan.Fences{On: gates.Enabled(features.ServiceLimits), Namespaces: fences(cfg.ConnectionLimits)},
 		FastPath:                plan.FastPath{On: gates.Enabled(features.FlowtableFastPath) && cfg.HasFastPath(), All: cfg.NFTables.FastPath == config.FastPathAll},
-	}
-	if len(cfg.ConnectionLimits) > 0 && !gates.Enabled(features.ServiceLimits) {
-		return nil, errors.New("connectionLimits: the feature gate ServiceLimits is off; set featureGates: {ServiceLimits: true}, or remove the field")
-	}
-	if cfg.NFTables.FastPath == config.FastPathAll && !gates.Enabled(features.FlowtableFastPath) {
-		return nil, errors.New("nftables.fastPath: the feature gate FlowtableFastPath is off; set featureGates: {FlowtableFastPath: true}, or remove the field")
 	}
 	if cfg.PicksBySlots() {
 		options.Balancing.Slots = plan.TableSlots

@@ -3,6 +3,8 @@ package app
 import (
 	"fmt"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -97,7 +99,7 @@ func TestPlanSwitches(t *testing.T) {
 	}
 }
 
-// TestConnectionLimits passes the bounds of namespaces to the plan, and refuses them without the feature gate.
+// TestConnectionLimits passes the bounds of namespaces to the plan, with the feature gate.
 func TestConnectionLimits(t *testing.T) {
 	cfg := configOf(t)
 	cfg.ConnectionLimits = []config.ConnectionLimits{{Namespace: "a", PerSecond: 1, Open: 2, ClientPerSecond: 3, ClientOpen: 4}, {Namespace: "*"}}
@@ -109,12 +111,9 @@ func TestConnectionLimits(t *testing.T) {
 	if diff := cmp.Diff(want, options.Fences); diff != "" {
 		t.Error(diff)
 	}
-	if _, err := PlanOptions(cfg, features.Read(nil).Gate); err == nil || !strings.Contains(err.Error(), "featureGates: {ServiceLimits: true}") {
-		t.Errorf("without the gate: %v", err)
-	}
 }
 
-// TestFastPathOfAll passes the setting to the plan, and refuses it without the feature gate.
+// TestFastPathOfAll passes the setting to the plan, with the feature gate.
 func TestFastPathOfAll(t *testing.T) {
 	cfg := configOf(t, "--proxy-mode=nftables")
 	cfg.NFTables.FastPath = config.FastPathAll
@@ -122,8 +121,34 @@ func TestFastPathOfAll(t *testing.T) {
 	if err != nil || options.FastPath != (plan.FastPath{On: true, All: true}) {
 		t.Errorf("%+v, %v", options, err)
 	}
-	if _, err := PlanOptions(cfg, features.Read(nil).Gate); err == nil || !strings.Contains(err.Error(), "featureGates: {FlowtableFastPath: true}") {
-		t.Errorf("without the gate: %v", err)
+}
+
+// TestFieldsNeedGates refuses the fields of alpha features, in modes that have them, unless their feature gates are on.
+func TestFieldsNeedGates(t *testing.T) {
+	for _, test := range []struct{ mode, fields, gate, field string }{
+		{"nftables", "connectionLimits: [{namespace: a, open: 1}]", "ServiceLimits", "connectionLimits"},
+		{"nftables", "nftables: {fastPath: All}", "FlowtableFastPath", "nftables.fastPath"},
+		{"nftables", "nftables: {fastPath: Annotated}", "", ""},
+		{"iptables", "nftables: {fastPath: All}", "", ""},
+	} {
+		for _, on := range []bool{false, true} {
+			text := "apiVersion: kubeproxy.config.k8s.io/v1alpha2\nkind: KubeProxyConfiguration\nmode: " + test.mode + "\n" + test.fields + "\n"
+			if on && test.gate != "" {
+				text += "featureGates: {" + test.gate + ": true}\n"
+			}
+			file := filepath.Join(t.TempDir(), "config.yaml")
+			if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			loaded, err := load(t, "--config="+file)
+			if err == nil {
+				err = loaded.Validate("linux")
+			}
+			want := !on && test.gate != ""
+			if (err != nil) != want || want && (!strings.Contains(err.Error(), test.field) || !strings.Contains(err.Error(), "featureGates: {"+test.gate+": true}")) {
+				t.Errorf("%+v, on %t: %v", test, on, err)
+			}
+		}
 	}
 }
 

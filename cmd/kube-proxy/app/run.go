@@ -147,7 +147,7 @@ func (p *process) run(ctx context.Context) (err error) {
 	invalid := func() []string { return in.invalid() }
 	shown := p.view(counter, func() []string { return watch.WaitingFor() }, invalid, broken, started)
 	measured := p.metrics(rules, counter, shown, invalid, started)
-	in, err = openInputs(ctx, p.cfg, p.Name, p.opts, apiserver.Options{OnHeld: func(apiserver.Held) { measured.RelistHeld() }, OnFailure: measured.WatchFailing})
+	in, err = openInputs(ctx, p.cfg, p.Name, p.opts, p.Planning.FastPath, apiserver.Options{OnHeld: func(apiserver.Held) { measured.RelistHeld() }, OnFailure: measured.WatchFailing})
 	if err != nil {
 		return err
 	}
@@ -239,7 +239,7 @@ func (p *process) awaitFamilies(ctx context.Context) error {
 }
 
 // begin is called when no other proxy serves this node, before the first sync. Services are served even if the kernel
-// settings cannot be changed (package tuning).
+// settings cannot be changed (package node).
 func (p *process) begin(ctx context.Context, recorder proxy.Recorder) {
 	logger, mode := klog.FromContext(ctx), p.cfg.EffectiveMode()
 	if err := p.tuner.Apply(ctx); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/announce"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
@@ -39,13 +40,13 @@ type inputs struct {
 // complete reports whether all sources are.
 func (in *inputs) complete() bool { return source.AllComplete(in.sources) }
 
-// openInputs creates the sources that the command line requests. watched configures that of the API server, apart from the
+// openInputs creates the sources that the command line requests, with the node's devices for a fast path. watched configures that of the API server, apart from the
 // command line's share.
-func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node string, opts runOptions, watched apiserver.Options) (*inputs, error) {
+func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node string, opts runOptions, fast plan.FastPath, watched apiserver.Options) (*inputs, error) {
 	machine := netif.Kernel{}
 	in := &inputs{sources: []source.Source{source.NewInterfaces(machine)}, started: proxy.Ignore{}}
-	if opts.gates.Enabled(features.FlowtableFastPath) && cfg.HasFastPath() {
-		in.sources = append(in.sources, source.NewDevices(machine, cfg.NFTables.FastPath == config.FastPathAll))
+	if fast.On {
+		in.sources = append(in.sources, source.NewDevices(machine, fast.All))
 	}
 	if opts.manifests != "" {
 		in.unlisted = func() (names, hint string) { return "", "" }

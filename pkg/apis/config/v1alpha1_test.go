@@ -35,6 +35,14 @@ func TestPathsLeadToFields(t *testing.T) {
 			t.Errorf("%s goes to %s and comes back as %s", path, to, back)
 		}
 	}
+	for _, path := range jsonPaths(reflect.TypeFor[KubeProxyConfiguration](), "", func(f reflect.StructField) string {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		return name
+	}) {
+		if from := PathInV1alpha1(path, ProxyModeNFTables); from != "" && !slices.Contains(old, from) {
+			t.Errorf("%s is said to be at %s in this version, which does not exist", path, from)
+		}
+	}
 	for path, want := range map[string]string{"linux": "", "linux.nothing": "", "configHardFail": "", "detectLocal.clusterCIDRs[1]": "clusterCIDR",
 		"nodeIPOverride[0]": "bindAddress", "nodePortAddresses[2]": "nodePortAddresses[2]", "ipvs.masqueradeBit": "iptables.masqueradeBit"} {
 		if got := PathInV1alpha1(path, ""); got != want {

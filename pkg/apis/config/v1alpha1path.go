@@ -25,6 +25,8 @@ func moves() []move {
 		{here: "bindAddress", latest: "nodeIPOverride", list: true},
 		{here: "", latest: "configHardFail"},
 		{here: "", latest: "ipFamilyPolicy"},
+		{here: "", latest: "connectionLimits"},
+		{here: "", latest: "nftables.fastPath"},
 		{here: "", latest: "linux"}, // the sections themselves; their fields are above
 		{here: "", latest: "windows"},
 	}

@@ -233,14 +233,13 @@ func (Kernel) Sets(wanted func(name string) bool) ([]Set, error) {
 	var sets []Set
 	for _, message := range messages { // a large set takes several
 		list := contents(message)
-		for name := range attributes(list, nl.IPSET_ATTR_SETNAME) {
-			part := Set{nl.BytesToString(name), setPorts(list)}
-			switch last := len(sets) - 1; {
-			case !wanted(part.Name):
-			case last >= 0 && sets[last].Name == part.Name:
-				sets[last].Ports = append(sets[last].Ports, part.Ports...)
+		for text := range attributes(list, nl.IPSET_ATTR_SETNAME) {
+			switch name, last := nl.BytesToString(text), len(sets)-1; {
+			case !wanted(name):
+			case last >= 0 && sets[last].Name == name:
+				sets[last].Ports = append(sets[last].Ports, setPorts(list)...)
 			default:
-				sets = append(sets, part)
+				sets = append(sets, Set{name, setPorts(list)})
 			}
 		}
 	}

@@ -392,7 +392,10 @@ func (u *Update) SetDevices(devices map[string]int, all bool) {
 	}
 	u.b.node, u.b.last = &node, nil // the next Snapshot shows them
 	for _, service := range u.b.services.Map().All() {
-		u.changed = u.changed || ptr.Deref(service.FastPath, all)
+		if ptr.Deref(service.FastPath, all) {
+			u.changed = true
+			break
+		}
 	}
 }
 

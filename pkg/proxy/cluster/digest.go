@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"hash/fnv"
 	"net/netip"
-	"strconv"
 )
 
 // Digest returns a number that two proxies of a cluster have in common if they know the same of a Service: its addresses, ports and
@@ -45,8 +44,12 @@ func (s *Service) Digest() uint64 {
 	for _, slice := range s.Slices {
 		d.slice(slice)
 	}
-	if s.FastPath != nil { // proxies of earlier versions agree about all other Services
-		d.text(AnnotationFastPath + strconv.FormatBool(*s.FastPath))
+	switch { // proxies of earlier versions agree about all other Services
+	case s.FastPath == nil:
+	case *s.FastPath:
+		d.text(AnnotationFastPath)
+	default:
+		d.text(AnnotationFastPath + "=false")
 	}
 	hash := fnv.New64a()
 	_, _ = hash.Write(d.bytes) // never fails

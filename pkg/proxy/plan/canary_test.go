@@ -69,7 +69,8 @@ func TestCanaryGivesWay(t *testing.T) {
 	}
 	w.update(func(u *cluster.Update) { u.DeleteService(cluster.ServiceName{Namespace: "ns", Name: "web"}) })
 	again := Compute(w.builder.Snapshot(), w.options, taken)
-	if len(again.Canary) != 1 || !again.Canary[0].equal(first.Canary[0]) || again.Frontends.Len() != first.Frontends.Len() {
+	if len(again.Canary) != 1 || !again.Canary[0].equal(first.Canary[0]) || again.Frontends.Len() != first.Frontends.Len() ||
+		again.Contested.Len() != first.Contested.Len() || again.ClusterIPs.Len() != first.ClusterIPs.Len() {
 		t.Errorf("after it the canary has %+v, want %+v", again.Canary, first.Canary)
 	}
 	w.update(func(u *cluster.Update) { u.SetNode(node()) })

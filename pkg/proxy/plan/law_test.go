@@ -24,6 +24,7 @@ type contents struct {
 	Contested  map[Frontend][]*Route
 	ClusterIPs map[netip.Addr]int
 	Hairpins   map[netip.Addr]int
+	LocalPods  map[netip.Addr]int
 	Node       *Node
 }
 
@@ -31,6 +32,7 @@ func contentsOf(p *Plan) contents {
 	c := contents{Contested: map[Frontend][]*Route{}, Node: p.Node}
 	c.Services, c.Frontends = maps.Collect(p.Services.All()), maps.Collect(p.Frontends.All())
 	c.ClusterIPs, c.Hairpins = maps.Collect(p.ClusterIPs.All()), maps.Collect(p.Hairpins.All())
+	c.LocalPods = maps.Collect(p.LocalPods.All())
 	for frontend, claims := range p.Contested.All() {
 		c.Contested[frontend] = slices.Collect(claims.Routes.Values())
 	}
@@ -41,7 +43,7 @@ func contentsOf(p *Plan) contents {
 func expected(p *Plan) contents {
 	want := contents{
 		Services: maps.Collect(p.Services.All()), Frontends: map[Frontend]*Route{}, Contested: map[Frontend][]*Route{},
-		ClusterIPs: map[netip.Addr]int{}, Hairpins: map[netip.Addr]int{}, Node: p.Node,
+		ClusterIPs: map[netip.Addr]int{}, Hairpins: map[netip.Addr]int{}, LocalPods: map[netip.Addr]int{}, Node: p.Node,
 	}
 	age := func(r *Route) int64 { return want.Services[r.Service].Created }
 	rank := map[Kind]int{ClusterIP: 1, LoadBalancerIP: 2, ExternalIP: 3, NodePort: 3}
@@ -55,6 +57,9 @@ func expected(p *Plan) contents {
 		}
 		for _, addr := range service.HairpinAddrs() {
 			want.Hairpins[addr]++
+		}
+		for _, addr := range service.localPods() {
+			want.LocalPods[addr]++
 		}
 	}
 	for frontend, routes := range claims {

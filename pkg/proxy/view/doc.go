@@ -15,7 +15,7 @@
 // the pages work without JavaScript; the little there is only replaces parts of the page with newer ones. A page needs nothing from elsewhere,
 // and its Content-Security-Policy lets it load nothing.
 //
-// Everything is computed on request: during a sync the observer only records which Services changed. The running proxy answers because
+// The running proxy answers because
 // the kernel alone has neither names nor reasons, and over HTTP because the host cannot reach a socket in a pod's mount namespace. Metrics
 // are often served on every address, so the API is for clients on the same machine only, and checks the Host header (DNS rebinding).
 package view

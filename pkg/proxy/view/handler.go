@@ -34,8 +34,8 @@ func NewHandler(o *Observer) http.Handler {
 		"/info":        respond(func(*http.Request) (any, error) { return o.State().Describe(), nil }),
 		"/services":    respond(o.ready(o.services)),
 		"/explain":     respond(o.ready(o.explain)),
-		"/connections": tracking.Handler(respond(o.ready(o.open))),
-		"/comparison":  comparing.Handler(respond(compare)),
+		"/connections": unless(o.ready(func(r *http.Request) (any, error) { return o.filter(r) }), tracking.Handler(respond(o.ready(o.open)))),
+		"/comparison":  unless(o.ready(func(*http.Request) (any, error) { return nil, nil }), comparing.Handler(respond(compare))),
 		"/repairs":     respond(o.ready(func(*http.Request) (any, error) { return o.Repairs(), nil })),
 		"/history":     respond(func(*http.Request) (any, error) { return o.History(), nil }),
 		"/rules":       whole.Handler(respond(rules)),
@@ -69,6 +69,17 @@ func respond(answer func(*http.Request) (any, error)) http.Handler {
 		}
 		// An error means that the client has closed the connection.
 		_ = json.NewEncoder(w).Encode(object)
+	})
+}
+
+// unless serves the error of check, or what next does: a question that has no answer waits for no turn.
+func unless(check func(*http.Request) (any, error), next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, err := check(r); err != nil {
+			serve.Fail(w, codeOf(err), err.Error())
+			return
+		}
+		next.ServeHTTP(w, r)
 	})
 }
 
@@ -162,15 +173,24 @@ func (o *Observer) explain(r *http.Request) (any, error) {
 	return o.State().Explain(status.Question{From: query.Get("from"), To: query.Get("to"), Interface: query.Get("interface")})
 }
 
-// open reads the conntrack table.
-func (o *Observer) open(r *http.Request) (any, error) {
+// filter returns which connections are asked for.
+func (o *Observer) filter(r *http.Request) (status.OpenFilter, error) {
 	f, err := status.ParseOpenFilter(r.URL.Query().Get("service"), r.URL.Query().Get("endpoint"))
 	if err != nil {
-		return nil, err
+		return f, err
 	}
 	s := o.State()
 	if _, known := s.Snapshot.Services.Get(f.Service); f.Service != (cluster.ServiceName{}) && !known {
-		return nil, serve.Errorf(http.StatusNotFound, "%s", s.Missing(f.Service))
+		return f, serve.Errorf(http.StatusNotFound, "%s", s.Missing(f.Service))
 	}
-	return s.Open(r.Context(), f)
+	return f, nil
+}
+
+// open reads the conntrack table.
+func (o *Observer) open(r *http.Request) (any, error) {
+	f, err := o.filter(r)
+	if err != nil {
+		return nil, err
+	}
+	return o.State().Open(r.Context(), f)
 }

@@ -41,7 +41,9 @@ func (d decoder) decode(m netlink.Message) (e Event, ok bool) {
 		case unix.NFTA_TRACE_RULE_HANDLE:
 			e.Handle = a.Uint64()
 		case unix.NFTA_TRACE_VERDICT:
-			e.Verdict = verdictName(int32(a.Nested().FindUint32(unix.NFTA_VERDICT_CODE)))
+			if nested := a.Nested(); nested.Find(unix.NFTA_VERDICT_CODE) != nil { // 0 is drop
+				e.Verdict = verdictName(int32(nested.FindUint32(unix.NFTA_VERDICT_CODE)))
+			}
 			e.To = netlink.String(netlink.Attr(a.Data, unix.NFTA_VERDICT_CHAIN))
 		case unix.NFTA_TRACE_POLICY:
 			e.Verdict = verdictName(int32(a.Uint32()))

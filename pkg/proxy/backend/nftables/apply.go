@@ -195,7 +195,7 @@ func (a *applier) guarded() bool {
 func (a *applier) change() {
 	a.sized(a.patch.addChains, a.batch.AddChain)
 	a.operateAll(a.patch.lookedUp(), a.patch.strays...)
-	if a.patch.skeleton != nil && a.guarded() {
+	if a.patch.skeleton != nil && a.err == nil && a.guarded() {
 		tx := a.table.NewTransaction()
 		a.chain(tx, a.patch.skeleton.chain(chainRanges))
 		a.writeText(tx)
@@ -213,7 +213,9 @@ func (a *applier) sized(chains []target, empty func(name, comment string)) {
 		if t.kind == from || t.kind == bounds { // written by prepare
 			continue
 		}
-		a.makeRoom()
+		if a.makeRoom(); a.err != nil {
+			break
+		}
 		empty(t.name(), "")
 		for _, rule := range a.chains.sized(t) {
 			a.batch.AddRule(t.name(), rule)
@@ -263,11 +265,13 @@ func (a *applier) operate(o *op) {
 // hook writes the fixed chains in one transaction: after it, packets meet this ruleset only. The same transaction
 // unhooks base chains of another program in our table.
 func (a *applier) hook() {
-	if a.patch.skeleton == nil {
+	if a.patch.skeleton == nil || a.err != nil {
 		return
 	}
 	var objects nft.Objects
-	objects, a.err = a.table.Objects(a.ctx)
+	if objects, a.err = a.table.Objects(a.ctx); a.err != nil {
+		return
+	}
 	tx, chains := a.table.NewTransaction(), a.patch.skeleton.chains
 	for _, c := range objects.Chains {
 		at := slices.IndexFunc(chains, func(o chain) bool { return o.name == c.Name })
