@@ -118,8 +118,11 @@ func (w *world) stopAccepting() (queue int, err error) {
 		if queue, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0); err != nil {
 			return fmt.Errorf("open a socket: %w", err)
 		}
-		return errors.Join(unix.SetsockoptInt(queue, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
-			unix.Bind(queue, &unix.SockaddrInet4{Port: synthetic.EndpointPort}), unix.Listen(queue, 4*connectsEach))
+		if err := unix.SetsockoptInt(queue, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+			return err
+		}
+		err = netns.WhileInUse(func() error { return unix.Bind(queue, &unix.SockaddrInet4{Port: synthetic.EndpointPort}) })
+		return errors.Join(err, unix.Listen(queue, 4*connectsEach))
 	})
 	return queue, err
 }

@@ -84,6 +84,16 @@ func (s *Server) Close() error {
 	return errors.Join(errs...)
 }
 
+// WhileInUse repeats listen while the port is in use, for some seconds: a process that this one has just forked holds its sockets, also closed
+// ones, until it executes its program.
+func WhileInUse(listen func() error) error {
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		if err := listen(); !errors.Is(err, unix.EADDRINUSE) || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
 // Shutdown stops the server as a program that handles SIGTERM does: it accepts no more TCP connections, and closes each after the
 // next answer. The returned channel is closed when none is left. UDP and SCTP ports are closed at once.
 func (s *Server) Shutdown() <-chan struct{} {
@@ -120,7 +130,11 @@ func (s *Server) forget(closer io.Closer) {
 }
 
 func (s *Server) tcp(h *Host, port uint16) error {
-	listener, err := h.Listen("tcp", fmt.Sprintf(":%d", port))
+	var listener net.Listener
+	err := WhileInUse(func() (err error) {
+		listener, err = h.Listen("tcp", fmt.Sprintf(":%d", port))
+		return err
+	})
 	if err != nil {
 		return err
 	}
