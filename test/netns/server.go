@@ -16,6 +16,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 	"syscall"
 
 	"golang.org/x/sys/unix"
