@@ -16,8 +16,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
