@@ -17,7 +17,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/announce"
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/apiserver"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/source/manifests"
@@ -40,28 +39,28 @@ type inputs struct {
 // complete reports whether all sources are.
 func (in *inputs) complete() bool { return source.AllComplete(in.sources) }
 
-// openInputs creates the sources that the command line requests, with the node's devices for a fast path. watched configures that of the API server, apart from the
-// command line's share.
-func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node string, opts runOptions, fast plan.FastPath, watched apiserver.Options) (*inputs, error) {
+// openInputs creates the sources that the command line requests, with the node's devices for a fast path. watched configures that of
+// the API server, apart from the command line's share.
+func (p *process) openInputs(ctx context.Context, watched apiserver.Options) (*inputs, error) {
 	machine := netif.Kernel{}
 	in := &inputs{sources: []source.Source{source.NewInterfaces(machine)}, started: proxy.Ignore{}}
-	if fast.On {
-		in.sources = append(in.sources, source.NewDevices(machine, fast.All))
+	if p.Planning.FastPath.On {
+		in.sources = append(in.sources, source.NewDevices(machine, p.Planning.FastPath.All))
 	}
-	if opts.manifests != "" {
+	if p.opts.manifests != "" {
 		in.unlisted = func() (names, hint string) { return "", "" }
-		files := manifests.New(opts.manifests, node, manifests.Options{Addrs: machine.NodeAddrs})
+		files := manifests.New(p.opts.manifests, p.Name, manifests.Options{Addrs: machine.NodeAddrs})
 		in.sources, in.invalid = append(in.sources, files), files.Errors
 		in.recorder = announce.Log{Logger: klog.FromContext(ctx)}
 		in.publish = func(ctx context.Context) error { <-ctx.Done(); return nil }
 		return in, nil
 	}
-	client, err := ClientConfig(cfg, opts.master)
+	client, err := ClientConfig(p.cfg, p.opts.master)
 	if err != nil {
 		return nil, err
 	}
-	watched.TrustLists, watched.DropManagedFields, watched.LogVersion = !opts.relistGuard, opts.gates.Enabled(features.ManagedFieldsOptOutClient), true
-	api, err := apiserver.New(client, node, watched)
+	watched.TrustLists, watched.DropManagedFields, watched.LogVersion = !p.opts.relistGuard, p.opts.gates.Enabled(features.ManagedFieldsOptOutClient), true
+	api, err := apiserver.New(client, p.Name, watched)
 	if err != nil {
 		return nil, err
 	}
@@ -71,8 +70,8 @@ func openInputs(ctx context.Context, cfg *config.KubeProxyConfiguration, node st
 	}
 	in.sources, in.unlisted, in.invalid = append(in.sources, api), api.Missing, func() []string { return nil }
 	in.recorder, in.publish = published, published.Run
-	if of := opts.startupTaint; of != (announce.Taint{}) {
-		in.started, err = announce.NewTaintRemover(client, node, of, published)
+	if of := p.opts.startupTaint; of != (announce.Taint{}) {
+		in.started, err = announce.NewTaintRemover(client, p.Name, of, published)
 	}
 	return in, err
 }
