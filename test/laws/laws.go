@@ -261,8 +261,8 @@ func BetweenPlans(t *testing.T, tables *Tables, from, to Walk) {
 	WritesNothing(t, tables.Open(), after)
 }
 
-// ExternalIPs restarts with AllowServiceExternalIPs on and off again: only the rules and elements of external IPs change, and the final table
-// equals the one from before. mark is in the line of each; rules reports whether any of them is a rule.
+// ExternalIPs restarts with AllowServiceExternalIPs on and off again: only the rules and elements of external IPs change, little else is
+// written, and the final table equals the one from before. mark is in the line of each; rules reports whether any of them is a rule.
 func ExternalIPs(t *testing.T, tables *Tables, mark string, rules bool) {
 	for name, snapshot := range map[string]*cluster.Snapshot{
 		"with endpoints": clusters.WithExternalIPs(200), "without endpoints": clusters.WithoutEndpoints(clusters.WithExternalIPs(200)),
@@ -279,7 +279,8 @@ func ExternalIPs(t *testing.T, tables *Tables, mark string, rules bool) {
 			before := never
 			for _, next := range []*plan.Plan{on, off, on, off} {
 				b := tables.Open()
-				if _, n := Sync(t, b, next); n > 0 != rules {
+				elements, n := Sync(t, b, next)
+				if n > 0 != rules {
 					t.Errorf("%d rules were written", n)
 				}
 				tables.Holds(t, b, next)
@@ -287,6 +288,9 @@ func ExternalIPs(t *testing.T, tables *Tables, mark string, rules bool) {
 				changed := clusters.ChangedLines(before, after)
 				if len(changed) < 20 {
 					t.Errorf("%d lines changed, want at least one for each external IP", len(changed))
+				}
+				if elements > len(changed) || n > 3*len(changed) { // a chain with a changed rule is written as a whole
+					t.Errorf("%d lines changed, and %d elements and %d rules were written", len(changed), elements, n)
 				}
 				for _, line := range changed {
 					if !strings.Contains(line, mark) {
