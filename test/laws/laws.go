@@ -26,8 +26,8 @@ type Tables struct {
 	// Content lists what the tables hold, except what has no meaning. Dump is all of the first table.
 	Content func(*testing.T) []string
 	Dump    func() string
-	// Writes counts the transactions of the first table.
-	Writes func() int
+	// Writes counts the transactions of the first table, Reads how often all of it was read; Reads may be nil if repairs read the tables.
+	Writes, Reads func() int
 	// Fail makes each write fail with this probability, with the error Injected.
 	Fail     func(p float64, seed uint64)
 	Injected error
@@ -198,10 +198,20 @@ func FindsTampering[T any](t *testing.T, open func() (*Tables, T), reads bool, w
 					Sync(t, b, c.Plan())
 				}
 				check(1)
+				count := func() int {
+					if reads {
+						return 0
+					}
+					return tables.Reads()
+				}
+				before := count()
 				for _, result := range b.Sync(t.Context(), c.Plan()) {
 					if result.Err != nil || result.Read && !reads {
 						t.Errorf("the repair: %+v", result)
 					}
+				}
+				if n := count() - before; n > 0 {
+					t.Errorf("the repair read tables %d times", n)
 				}
 				tables.Holds(t, b, c.Plan())
 				check(0)
