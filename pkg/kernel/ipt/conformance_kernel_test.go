@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"regexp"
@@ -92,6 +93,36 @@ func conforms(t *testing.T, tables ipt.Restorer, names string) {
 			}
 		}
 	}
+}
+
+// TestKernelConformanceOfWrite writes chains that nothing leads to with Write, which gives the kernel bytes where that is possible.
+func TestKernelConformanceOfWrite(t *testing.T) {
+	everyKernel(t, func(t *testing.T, tables ipt.Restorer) {
+		reject := ipt.Unreachable4
+		to := netip.MustParseAddrPort("10.0.0.1:80")
+		if tables.Family() == ipt.IPv6 {
+			reject, to = ipt.Unreachable6, netip.MustParseAddrPort("[fd00::1]:80")
+		}
+		targets := map[string][]ipt.Target{"nat": {ipt.DNAT(to), ipt.Masquerade{}}, "filter": {reject}}
+		for name, door := range map[string]ipt.Restorer{"kernel": tables, "fake": ipttest.New(tables.Family(), tables.Features().Variant)} {
+			for table := range targets { // so that none of the refusals below is that of a missing table
+				if err := door.Restore(t.Context(), "*"+table+"\n:KUBE-A - [0:0]\nCOMMIT\n"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for in := range targets {
+				for of, all := range targets {
+					for _, target := range all {
+						rule := ipt.Rule{Matches: []ipt.Match{ipt.TCP}, Target: target}
+						err := door.Write(t.Context(), &ipt.Transaction{Table: in, Chains: []ipt.Chain{{Name: "KUBE-A", Rules: []ipt.Rule{rule}}}})
+						if _, refused := errors.AsType[*ipt.RestoreError](err); refused != (in != of) || err != nil && !refused {
+							t.Errorf("%s: %q in table %s: %v", name, rule.Text(), in, err)
+						}
+					}
+				}
+			}
+		}
+	})
 }
 
 // saved returns a table without comments and chains' counters.

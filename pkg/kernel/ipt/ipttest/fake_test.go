@@ -2,6 +2,7 @@ package ipttest
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 
@@ -24,5 +25,24 @@ func TestFakeKeepsCounters(t *testing.T) {
 	text, err := fake.Save(context.Background(), "nat")
 	if err != nil || !strings.Contains(text, "[7:0] -A A -j B\n") || !strings.Contains(text, "[0:0] -A B -p tcp -j RETURN\n") {
 		t.Errorf("%v; the table is\n%s", err, text)
+	}
+}
+
+// TestFakeCompareEnds checks that a canceled context is an error, as with the kernel's tables, and a deadline is not.
+func TestFakeCompareEnds(t *testing.T) {
+	fake := New(ipt.IPv4, ipt.NFT)
+	compare := func(ctx context.Context) error {
+		_, err := fake.Compare(ctx, "nat", func(string) ([]ipt.Rule, bool) { return nil, true })
+		return err
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := compare(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a canceled context: %v", err)
+	}
+	late, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	if err := compare(late); err != nil {
+		t.Errorf("after a deadline: %v", err)
 	}
 }

@@ -178,9 +178,14 @@ type uses struct {
 	maps, writes, timed []string
 	// hooks are those of a chain of type nat that the rule can be reached from; nil is all of any type.
 	hooks []uint32
-	// forwards means that the rule can be reached from hook forward only, filters from chains of type filter only.
-	forwards, filters bool
+	// forwards means that the rule can be reached from hook forward only.
+	forwards bool
+	// table is the name of the only table that may have the rule, because of its target of x_tables; "" is any.
+	table string
 }
+
+// tableOf are the tables of targets of x_tables. The kernel compares the names when a rule is added (xt_check_target), whatever leads to it.
+var tableOf = map[string]string{"DNAT": "nat", "MASQUERADE": "nat", "REJECT": "filter"}
 
 // usesOf reads expressions.
 func usesOf(expressions []byte) (u uses) {
@@ -208,13 +213,13 @@ func usesOf(expressions []byte) (u uses) {
 		case "flow_offload":
 			u.flowtables, u.forwards = append(u.flowtables, text(1)), true
 		case "target": // of x_tables
-			switch text(1) { // NFTA_TARGET_NAME
+			target := text(1) // NFTA_TARGET_NAME
+			u.table = tableOf[target]
+			switch target {
 			case "DNAT":
 				u.hooks = []uint32{unix.NF_INET_PRE_ROUTING, unix.NF_INET_LOCAL_OUT}
 			case "MASQUERADE":
 				u.hooks = []uint32{unix.NF_INET_POST_ROUTING}
-			case "REJECT":
-				u.filters = true
 			}
 		case "redir":
 			u.hooks = []uint32{unix.NF_INET_PRE_ROUTING, unix.NF_INET_LOCAL_OUT}
@@ -271,9 +276,6 @@ func (w *walk) chain(name string, depth int) error {
 	for _, r := range w.table.chains[name].rules {
 		if r.uses.hooks != nil && (w.base.Type != "nat" || !slices.Contains(r.uses.hooks, w.base.Hook)) {
 			return refuse(unix.EOPNOTSUPP, "NAT in chain %s cannot be reached from a %s chain at hook %d", name, w.base.Type, w.base.Hook)
-		}
-		if r.uses.filters && w.base.Type != "filter" {
-			return refuse(unix.EINVAL, "REJECT in chain %s cannot be reached from a %s chain", name, w.base.Type)
 		}
 		if r.uses.forwards && w.base.Hook != unix.NF_INET_FORWARD {
 			return refuse(unix.EOPNOTSUPP, "flow add in chain %s cannot be reached from hook %d", name, w.base.Hook)

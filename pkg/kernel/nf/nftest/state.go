@@ -231,6 +231,9 @@ func (k *Kernel) addRule(chain string, r *rule, head bool) error {
 	if err != nil {
 		return err
 	}
+	if r.uses.table != "" && r.uses.table != k.state.name.Name {
+		return refuse(unix.EINVAL, "the rule has a target of table %s only", r.uses.table)
+	}
 	for _, name := range r.uses.writes {
 		set := k.state.table.sets[name]
 		if !set.has(unix.NFT_SET_EVAL) || slices.Contains(r.uses.timed, name) && !set.has(unix.NFT_SET_TIMEOUT) {

@@ -137,6 +137,7 @@ func lawAndFake(variant ipt.Variant) (*laws.Tables, *ipttest.Fake) {
 		},
 		Dump:   func() string { return doors[0].Dump() },
 		Writes: func() int { return doors[0].Stats().Restores },
+		Reads:  func() int { return doors[0].Stats().Saves },
 		Fail: func(p float64, seed uint64) {
 			for i, door := range doors {
 				door.FailRandomly(p, seed+uint64(i))
