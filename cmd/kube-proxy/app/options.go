@@ -216,8 +216,11 @@ func (l *Loaded) Validate(goos string) error {
 	if goos != "" {
 		errs = append(errs, config.Startable(l.Config, goos)...)
 	}
-	errs = append(errs, l.withoutGate("connectionLimits", len(l.Config.ConnectionLimits) > 0, features.ServiceLimits)...)
-	errs = append(errs, l.withoutGate("nftables.fastPath", l.Config.HasFastPath() && l.Config.NFTables.FastPath == config.FastPathAll, features.FlowtableFastPath)...)
+	for _, used := range config.GatedFields(l.Config) {
+		if !l.Features.Gate.Enabled(featuregate.Feature(used.Gate)) {
+			errs = append(errs, field.Forbidden(used.Path, fmt.Sprintf("the feature gate %s is off; set featureGates: {%[1]s: true}, or remove the field", used.Gate)))
+		}
+	}
 	for name, err := range l.Features.Errors {
 		errs = append(errs, field.Invalid(field.NewPath("featureGates").Child(name), l.Config.FeatureGates[name], err.Error()))
 	}
@@ -228,14 +231,6 @@ func (l *Loaded) Validate(goos string) error {
 		l.Warnings = append(l.Warnings, "healthzBindAddress is empty: the health check server is off")
 	}
 	return l.Check(errs)
-}
-
-// withoutGate returns an error if a field is used whose feature gate is off.
-func (l *Loaded) withoutGate(path string, used bool, gate featuregate.Feature) field.ErrorList {
-	if !used || l.Features.Gate.Enabled(gate) {
-		return nil
-	}
-	return field.ErrorList{field.Forbidden(field.NewPath(path), fmt.Sprintf("the feature gate %s is off; set featureGates: {%s: true}, or remove the field", gate, gate))}
 }
 
 // Check translates errors with paths of v1alpha2 to errors that name lines of the file, or flags.

@@ -35,6 +35,23 @@ func Validate(cfg *KubeProxyConfiguration, gate featuregate.FeatureGate) field.E
 	return errs
 }
 
+// GatedField is a field that is used, and the feature gate that it needs.
+type GatedField struct {
+	Path *field.Path
+	Gate string
+}
+
+// GatedFields returns the fields in use that need alpha feature gates, with the paths of v1alpha2.
+func GatedFields(cfg *KubeProxyConfiguration) (used []GatedField) {
+	if len(cfg.ConnectionLimits) > 0 {
+		used = append(used, GatedField{field.NewPath("connectionLimits"), "ServiceLimits"})
+	}
+	if cfg.HasFastPath() && cfg.NFTables.FastPath == FastPathAll {
+		used = append(used, GatedField{field.NewPath("nftables", "fastPath"), "FlowtableFastPath"})
+	}
+	return used
+}
+
 func validateClient(cfg *KubeProxyConfiguration) field.ErrorList {
 	return notNegative(int64(cfg.ClientConnection.Burst), field.NewPath("clientConnection", "burst"))
 }
