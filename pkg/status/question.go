@@ -183,16 +183,11 @@ func (d *Destination) check() error {
 }
 
 func parseProtocol(text string) (cluster.Protocol, error) {
-	switch strings.ToUpper(text) {
-	case "", "TCP":
-		return cluster.TCP, nil
-	case "UDP":
-		return cluster.UDP, nil
-	case "SCTP":
-		return cluster.SCTP, nil
-	default:
+	protocol, ok := cluster.ParseProtocol(cmp.Or(strings.ToUpper(text), "TCP"))
+	if !ok {
 		return 0, badQuestion("%q is not a protocol; there are tcp, udp and sctp", text)
 	}
+	return protocol, nil
 }
 
 // serviceTarget chooses an address of the Service that a destination names: the cluster IP, or for external clients a load

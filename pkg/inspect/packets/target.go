@@ -122,12 +122,13 @@ func (t *Target) destinations(s *v1alpha1.Service) (all []trace.Destination, _ e
 			continue
 		}
 		found = true
+		protocol, _ := cluster.ParseProtocol(port.Protocol)
 		for _, a := range port.Addresses {
 			addr, err := netip.ParseAddr(a.Address)
 			if err != nil {
 				return nil, fmt.Errorf("the proxy reports an address of %s/%s that is none: %w", s.Namespace, s.Name, err)
 			}
-			to := trace.Destination{Addr: addr, Protocol: protocols[port.Protocol], Port: a.Port}
+			to := trace.Destination{Addr: addr, Protocol: byte(protocol), Port: a.Port}
 			if !slices.Contains(all, to) && (!t.From.IsValid() || t.From.Addr().Is4() == addr.Is4()) {
 				all = append(all, to)
 			}
@@ -147,6 +148,3 @@ func (t *Target) destinations(s *v1alpha1.Service) (all []trace.Destination, _ e
 	}
 	return all, nil
 }
-
-// protocols are the IPPROTO_* of a Service's protocols.
-var protocols = map[string]byte{"TCP": byte(cluster.TCP), "UDP": byte(cluster.UDP), "SCTP": byte(cluster.SCTP)}

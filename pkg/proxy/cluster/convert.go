@@ -394,16 +394,11 @@ func (p *parser) protocol(field path, value *corev1.Protocol) (Protocol, bool) {
 	if value == nil || *value == "" {
 		return TCP, true
 	}
-	switch *value {
-	case corev1.ProtocolTCP:
-		return TCP, true
-	case corev1.ProtocolUDP:
-		return UDP, true
-	case corev1.ProtocolSCTP:
-		return SCTP, true
+	protocol, ok := ParseProtocol(string(*value))
+	if !ok {
+		p.add(field, "%q is not one of TCP, UDP and SCTP", brief(string(*value)))
 	}
-	p.add(field, "%q is not one of TCP, UDP and SCTP", brief(string(*value)))
-	return 0, false
+	return protocol, ok
 }
 
 func (p *parser) triggered(object *discoveryv1.EndpointSlice) int64 {

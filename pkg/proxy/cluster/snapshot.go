@@ -313,6 +313,16 @@ func (p Protocol) String() string {
 	}
 }
 
+// ParseProtocol parses what String returns. It is not ok for any other text.
+func ParseProtocol(text string) (p Protocol, ok bool) {
+	for _, p := range []Protocol{TCP, UDP, SCTP} {
+		if text == p.String() {
+			return p, true
+		}
+	}
+	return 0, false
+}
+
 // Family is an address family.
 type Family uint8
 
