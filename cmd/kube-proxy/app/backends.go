@@ -82,8 +82,8 @@ const maxCounterBytes = 64 << 20
 
 // limits returns the limits of the nftables mode. In iptables mode every rule counts.
 func (l counterLevel) limits() backend.CounterLimits {
-	for _, of := range []backend.Counting{backend.CountEndpoints, backend.CountServices, backend.CountNothing} {
-		if l == level(of) {
+	for _, of := range countings() {
+		if string(l) == of.String() {
 			return backend.CounterLimits{Counting: of}
 		}
 	}

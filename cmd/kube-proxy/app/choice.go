@@ -42,9 +42,16 @@ type counterLevel string
 
 const autoCounters counterLevel = "auto"
 
-// counterLevels are all of them.
-func counterLevels() []counterLevel {
-	return []counterLevel{autoCounters, level(backend.CountEndpoints), level(backend.CountServices), level(backend.CountNothing)}
+// countings are the values that set what is counted.
+func countings() []backend.Counting {
+	return []backend.Counting{backend.CountEndpoints, backend.CountServices, backend.CountNothing}
 }
 
-func level(of backend.Counting) counterLevel { return counterLevel(of.String()) }
+// counterLevels are all of them.
+func counterLevels() []counterLevel {
+	all := []counterLevel{autoCounters}
+	for _, of := range countings() {
+		all = append(all, counterLevel(of.String()))
+	}
+	return all
+}

@@ -186,8 +186,8 @@ func validateConnectionLimits(all []ConnectionLimits, path *field.Path) field.Er
 	listed := map[string]bool{}
 	for i, limits := range all {
 		at := path.Index(i)
-		for _, problem := range validation.IsDNS1123Label(limits.Namespace) {
-			if limits.Namespace != "*" {
+		if limits.Namespace != "*" {
+			for _, problem := range validation.IsDNS1123Label(limits.Namespace) {
 				errs = append(errs, field.Invalid(at.Child("namespace"), limits.Namespace, "must be a namespace, or * for all that are not listed: "+problem))
 			}
 		}
