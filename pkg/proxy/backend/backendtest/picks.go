@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -163,29 +164,17 @@ func (p *Picks) Balanced(picks int, drawn func() map[netip.AddrPort]uint64, by .
 				continue
 			}
 			p.scale(4)
-			before, total, most := drawn(), 400.0, 0.0
+			before, most := drawn(), 0.0
 			p.send(func(sent int) bool { return sent == picks })
 			after := drawn()
 			for i := range 4 {
-				weight := 100.0
-				if p.weights != nil {
-					weight = float64(p.weights[i])
-				}
 				endpoint := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 244, 2, byte(i)}), 5353)
-				if p.algorithm == cluster.Maglev {
-					slots := p.last.RouteTo(netip.AddrPortFrom(netip.AddrFrom4(picksVIP), 53), cluster.UDP).Pool.Slots()
-					weight, total = 0, float64(len(slots))
-					for _, slot := range slots {
-						if slot == endpoint {
-							weight++
-						}
-					}
-				}
+				want := p.share(i, endpoint)
 				share := float64(after[endpoint]-before[endpoint]) / float64(picks)
 				most = max(most, share)
-				p.t.Logf("%s, weights %v: endpoint %d got %.2f %%, want %.2f %%", p.algorithm, p.weights, i, 100*share, 100*weight/total)
-				if off := math.Abs(share - weight/total); p.algorithm != cluster.SourceHash && off > 0.01 || p.algorithm == cluster.RoundRobin && off > 1/float64(picks) {
-					p.t.Errorf("%s, weights %v: endpoint %d got %.2f %% of %d picks, want %.2f %%", p.algorithm, p.weights, i, 100*share, picks, 100*weight/total)
+				p.t.Logf("%s, weights %v: endpoint %d got %.2f %%, want %.2f %%", p.algorithm, p.weights, i, 100*share, 100*want)
+				if off := math.Abs(share - want); p.algorithm != cluster.SourceHash && off > 0.01 || p.algorithm == cluster.RoundRobin && off > 1/float64(picks) {
+					p.t.Errorf("%s, weights %v: endpoint %d got %.2f %% of %d picks, want %.2f %%", p.algorithm, p.weights, i, 100*share, picks, 100*want)
 				}
 			}
 			if p.algorithm == cluster.SourceHash && most != 1 {
@@ -194,6 +183,20 @@ func (p *Picks) Balanced(picks int, drawn func() map[netip.AddrPort]uint64, by .
 		}
 	}
 	p.algorithm, p.weights = cluster.Random, nil
+}
+
+// share returns the share of one of four endpoints: that of its weight, or for maglev of its slots.
+func (p *Picks) share(i int, endpoint netip.AddrPort) float64 {
+	switch {
+	case p.algorithm == cluster.Maglev:
+		slots := p.last.RouteTo(netip.AddrPortFrom(netip.AddrFrom4(picksVIP), 53), cluster.UDP).Pool.Slots()
+		others := slices.DeleteFunc(slices.Clone(slots), func(slot netip.AddrPort) bool { return slot == endpoint })
+		return 1 - float64(len(others))/float64(len(slots))
+	case p.weights != nil:
+		return float64(p.weights[i]) / 400
+	default:
+		return 0.25
+	}
 }
 
 // AmidChanges sends datagrams while pools grow and shrink and the algorithm changes, and fails if one was not translated, or was sent to an endpoint
