@@ -105,12 +105,17 @@ func (w *world) references(ctx context.Context) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	return newest(strings.Fields(list)), nil
+}
+
+// newest returns references to images by the last part of their names: of several the last one in alphabetical order.
+func newest(refs []string) map[string]string {
 	all := map[string]string{}
-	for ref := range strings.FieldsSeq(list) {
-		program, _, _ := strings.Cut(path.Base(ref), ":")
-		all[program] = ref
+	for _, ref := range refs {
+		name, _, _ := strings.Cut(path.Base(ref), ":")
+		all[name] = max(all[name], ref)
 	}
-	return all, nil
+	return all
 }
 
 // writeImages writes the images as archives: each has one program. Kubernetes' kube-proxy needs the tools of our image.

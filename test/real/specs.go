@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -52,13 +53,7 @@ func (w *world) writeSpecImages(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	refs := map[string]string{} // the newest, by the images' names
-	for ref := range strings.FieldsSeq(list) {
-		if strings.Contains(ref, "/e2e-test-images/") {
-			name, _, _ := strings.Cut(path.Base(ref), ":")
-			refs[name] = max(refs[name], ref)
-		}
-	}
+	refs := newest(slices.DeleteFunc(strings.Fields(list), func(ref string) bool { return !strings.Contains(ref, "/e2e-test-images/") }))
 	paths, err := output(command(ctx, "sh", "-ec", tools))
 	if err != nil {
 		return err
