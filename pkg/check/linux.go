@@ -20,12 +20,11 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/firewall"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netlock"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
@@ -49,7 +48,7 @@ type Linux struct {
 var _ Host = (*Linux)(nil)
 
 // Setting implements [Host].
-func (l *Linux) Setting(name string) (string, error) { return sysctl.Kernel{}.Read(name) }
+func (l *Linux) Setting(name string) (string, error) { return host.Kernel{}.Read(name) }
 
 // Writable implements [Host].
 func (l *Linux) Writable(name string) error {
@@ -128,7 +127,7 @@ func (l *Linux) Variants(ctx context.Context) ([]string, error) {
 
 // Chains implements [Host].
 func (l *Linux) Chains(ctx context.Context) ([]Chain, error) {
-	chains, err := firewall.Chains(ctx)
+	chains, err := nf.FilterChains(ctx)
 	var all []Chain
 	for _, c := range chains {
 		all = append(all, Chain{Name: c.Family + " " + c.Table + " " + c.Name, Hook: c.Hook, Drops: c.Drops, Rules: c.Rules})

@@ -38,10 +38,11 @@ var rows = []row{
 	// When to log a condition that lasts: everything that runs for long may use it.
 	{"pkg/logonce", nil},
 
-	// The two ends: doors import no other package of ours except the client of nf_tables and netif, sources fill a snapshot.
+	// The two ends: doors import no other package of ours except the client of nf_tables, netif and host, sources fill a snapshot.
 	{"pkg/kernel/internal/...", nil},
-	{"pkg/kernel/nf", []string{"pkg/kernel/cputime", "pkg/kernel/internal/netlink"}},
-	{"pkg/kernel/ipvs/...", []string{"pkg/kernel/netif"}},
+	{"pkg/kernel/nf", []string{"pkg/kernel/host", "pkg/kernel/internal/netlink"}},
+	{"pkg/kernel/netif", []string{"pkg/kernel/host"}},
+	{"pkg/kernel/ipvs", []string{"pkg/kernel/netif"}},
 	{"pkg/kernel/*/...", []string{"pkg/kernel/internal/...", "pkg/kernel/nf/..."}},
 	{"pkg/proxy/source", []string{"pkg/proxy/cluster", "pkg/logonce"}},
 	{"pkg/proxy/source/manifests/...", []string{"pkg/proxy/cluster", "pkg/proxy/source", "pkg/logonce", "pkg/userfile"}},
@@ -52,13 +53,13 @@ var rows = []row{
 	{"pkg/proxy/cluster/...", nil},
 	{"pkg/proxy/plan/...", []string{"pkg/proxy/cluster"}},
 	{"pkg/proxy/backend", []string{"pkg/proxy/cluster", "pkg/proxy/plan"}},
-	{"pkg/proxy/backend/keeper", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/kernel/nf", "pkg/kernel/cputime"}},
+	{"pkg/proxy/backend/keeper", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/kernel/nf", "pkg/kernel/host"}},
 	{"pkg/proxy/backend/nftables/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/proxy/backend/keeper", "pkg/kernel/nft/...", "pkg/kernel/nf", "pkg/logonce"}},
-	{"pkg/proxy/backend/iptables/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/proxy/backend/keeper", "pkg/kernel/ipt/...", "pkg/kernel/nf", "pkg/kernel/cputime"}},
+	{"pkg/proxy/backend/iptables/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/proxy/backend/keeper", "pkg/kernel/ipt/...", "pkg/kernel/nf", "pkg/kernel/host"}},
 	{"pkg/proxy/backend/backendtest/...", []string{"pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend", "pkg/proxy/source/manifests", "test/..."}},
 
 	// Removal of what earlier modes left behind.
-	{"pkg/proxy/backend/ipvs", []string{"pkg/proxy/cluster", "pkg/proxy/backend", "pkg/kernel/ipvs/..."}},
+	{"pkg/proxy/backend/ipvs", []string{"pkg/proxy/cluster", "pkg/proxy/backend", "pkg/kernel/ipvs"}},
 
 	// The common part of observers that serve HTTP.
 	{"pkg/proxy/serve/...", []string{"pkg/apis/status/...", "pkg/logonce"}},
@@ -68,7 +69,7 @@ var rows = []row{
 	{"pkg/proxy/conntrack/...", append([]string{"pkg/kernel/conntrack/..."}, observed...)},
 	{"pkg/proxy/localhost/...", observed},
 	{"pkg/proxy/metrics/...", observed},
-	{"pkg/proxy/node/...", append([]string{"pkg/kernel/sysctl/..."}, observed...)},
+	{"pkg/proxy/node/...", append([]string{"pkg/kernel/host/..."}, observed...)},
 	{"pkg/proxy/takeover/...", append([]string{"pkg/kernel/netlock"}, observed...)},
 	{"pkg/proxy/view/...", append([]string{"pkg/apis/status/...", "pkg/status"}, observed...)},
 

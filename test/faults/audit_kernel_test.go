@@ -19,7 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/knftables"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cputime"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
@@ -90,7 +90,7 @@ func TestKernelAlteredElement(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = opened.Close() })
 		running = proxy.New(proxy.Config{Sources: []source.Source{complete{}}, Builder: builder, Backend: proxy.NewQuarantine(opened), Plan: &plan.Options{},
-			Observers: []proxy.Observer{found}, MinSyncPeriod: time.Second, SyncPeriod: syncPeriod, CheckPeriod: 250 * time.Millisecond, Measure: cputime.Measure})
+			Observers: []proxy.Observer{found}, MinSyncPeriod: time.Second, SyncPeriod: syncPeriod, CheckPeriod: 250 * time.Millisecond, Measure: host.MeasureCPU})
 		var failed [2]error
 		other, failed[0] = nft.Open(knftables.IPv4Family, nftables.TableName)
 		watched, failed[1] = nft.Open(knftables.IPv4Family, nftables.TableName)

@@ -18,10 +18,10 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
@@ -93,7 +93,7 @@ func openIPT(variant ipt.Variant) func() (backend.Backend, error) {
 		if err != nil {
 			return nil, err
 		}
-		return iptables.New(iptables.Options{Mark: mark}, sysctl.Kernel{}, notices, doors...), nil
+		return iptables.New(iptables.Options{Mark: mark}, host.Kernel{}, notices, doors...), nil
 	}
 }
 
@@ -341,7 +341,7 @@ func openKilled(variant ipt.Variant, dying *failing) func() (backend.Backend, er
 		if err != nil {
 			return nil, err
 		}
-		return iptables.New(iptables.Options{Mark: mark}, sysctl.Kernel{}, notices, doors...), nil
+		return iptables.New(iptables.Options{Mark: mark}, host.Kernel{}, notices, doors...), nil
 	}
 }
 

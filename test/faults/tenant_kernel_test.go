@@ -16,7 +16,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cputime"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
@@ -154,7 +154,7 @@ func busyTenant(t *testing.T, open func() (backend.Backend, error), size monster
 	}
 	update(func(u *cluster.Update) { victim(u, pods[0]); size.write(u, 0) })
 	running := proxy.New(proxy.Config{Sources: []source.Source{complete{}}, Builder: builder, Backend: proxy.NewQuarantine(site.backend.Backend), Plan: &plan.Options{},
-		Observers: []proxy.Observer{done}, MinSyncPeriod: time.Second, PartTime: at.part, SyncPeriod: syncPeriod, CheckPeriod: 250 * time.Millisecond, Measure: cputime.Measure})
+		Observers: []proxy.Observer{done}, MinSyncPeriod: time.Second, PartTime: at.part, SyncPeriod: syncPeriod, CheckPeriod: 250 * time.Millisecond, Measure: host.MeasureCPU})
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	defer func() { cancel(); all.Wait() }()

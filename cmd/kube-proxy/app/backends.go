@@ -13,7 +13,6 @@ import (
 	kernelipvs "github.com/seed-11a05479/kube-proxy/pkg/kernel/ipvs"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/iptables"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/ipvs"
@@ -25,7 +24,7 @@ import (
 // rules of the others. counters are for a mode whose rules are written or shown. A new backend is a row here.
 func Modes(cfg *config.KubeProxyConfiguration, counters backend.CounterLimits) []takeover.Mode {
 	return []takeover.Mode{
-		{Name: string(config.ProxyModeIPTables), Remover: iptables.Mode{Settings: sysctl.Kernel{},
+		{Name: string(config.ProxyModeIPTables), Remover: iptables.Mode{Settings: host.Kernel{},
 			Options: iptables.Options{Mark: mark(cfg.IPTables.MasqueradeBit), Liberal: cfg.Linux.Conntrack.TCPBeLiberal}}},
 		{Name: string(config.ProxyModeNFTables), Remover: nftables.Mode{Options: nftables.Options{Mark: mark(cfg.NFTables.MasqueradeBit), Counters: counters,
 			Devices: netif.Kernel{}.Devices}}},

@@ -9,7 +9,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/check"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect/packets"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cputime"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/selfcall"
@@ -38,7 +38,7 @@ func (p *process) canary(ctx context.Context, recorder proxy.Recorder, measured 
 		Node: check.Node{Families: p.families.All, Mode: mode}}
 	return check.NewCanary(check.CanaryConfig{
 		Families: p.families.All, Node: p.Name, Caller: listeners, Unrouted: selfcall.Unrouted,
-		Causes: packets.Causes{Open: p.openTrace, Why: WhyNotForwarded}.Of, Check: checker.Failed, Measure: cputime.Measure,
+		Causes: packets.Causes{Open: p.openTrace, Why: WhyNotForwarded}.Of, Check: checker.Failed, Measure: host.MeasureCPU,
 		Recorder: recorder, Broken: measured.DataplaneBroken,
 	})
 }

@@ -18,7 +18,6 @@ import (
 	conntracktable "github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/tcpuser"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/announce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
@@ -74,7 +73,7 @@ func (p *process) healthChecks(recorder proxy.Recorder, checker *health.Checker,
 func (p *process) staleFlows(table conntracktable.Table, measured *metrics.Metrics) *conntrack.Reconciler {
 	config := conntrack.Config{Families: p.families.All, Table: table, Swept: measured.ConntrackSwept}
 	if p.Planning.ResetGoneEndpoints {
-		config.Resets = &conntrack.Resets{Abort: tcpuser.Abort, Done: measured.ConnectionsReset}
+		config.Resets = &conntrack.Resets{Abort: host.AbortTCP, Done: measured.ConnectionsReset}
 	}
 	return conntrack.New(config)
 }

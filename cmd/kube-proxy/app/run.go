@@ -20,11 +20,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/check"
 	"github.com/seed-11a05479/kube-proxy/pkg/features"
 	conntracktable "github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cputime"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netlock"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/tcpuser"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -84,7 +81,7 @@ func newProcess(ctx context.Context, cfg *config.KubeProxyConfiguration, opts ru
 	p.families = backend.Families{
 		All: p.Wanted, Required: cfg.IPFamilyPolicy == config.IPFamilyPolicyRequireDualStack, FirstRequired: p.given,
 	}
-	p.tuner = node.NewTuner(sysctl.Kernel{}, conntrackSettings(&cfg.Linux.Conntrack).Settings(host.OnlineCPUs(os.DirFS("/sys"))))
+	p.tuner = node.NewTuner(host.Kernel{}, conntrackSettings(&cfg.Linux.Conntrack).Settings(host.OnlineCPUs(os.DirFS("/sys"))))
 	return p, p.checkFamilies(ctx)
 }
 
@@ -155,7 +152,7 @@ func (p *process) run(ctx context.Context) (err error) {
 		return err
 	}
 	tries = p.canary(ctx, in.recorder, measured)
-	limits := serve.NewLimits(node.Descriptors(), tcpuser.Of, measured.ConnectionClosed)
+	limits := serve.NewLimits(node.Descriptors(), host.TCPUser, measured.ConnectionClosed)
 	limits.Log(klog.FromContext(ctx))
 	serving := &servers{cfg: p.cfg, opts: p.opts, node: p.Name, recorder: in.recorder, limits: limits, api: view.NewHandler(shown)}
 	watch = p.watch(ctx, in, measured)
@@ -175,7 +172,7 @@ func (p *process) run(ctx context.Context) (err error) {
 	loop := proxy.New(proxy.Config{
 		Sources: in.sources, Builder: p.Builder, Backend: proxy.NewQuarantine(rules), Plan: p.Planning, Observers: observers,
 		MinSyncPeriod: p.cfg.MinSyncPeriod.Duration, PartTime: p.cfg.PartTime(), SyncPeriod: p.cfg.SyncPeriod.Duration, CheckPeriod: checkPeriod,
-		Begin: turn.Held(), Measure: cputime.Measure,
+		Begin: turn.Held(), Measure: host.MeasureCPU,
 	})
 	parts := []part{
 		turn.Run, in.publish, p.followConfig(in.recorder, measured), p.awaitFamilies, loop.Run,

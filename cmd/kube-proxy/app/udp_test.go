@@ -19,8 +19,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	trackedflows "github.com/seed-11a05479/kube-proxy/pkg/kernel/conntrack"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/tcpuser"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
@@ -70,7 +69,7 @@ func newFlowWorld(t *testing.T, open backendtest.Open, resets *atomic.Int64) *ud
 	if resets != nil {
 		config.Resets = &conntrack.Resets{Done: func(_ cluster.Family, n int) { resets.Add(int64(n)) },
 			Abort: func(client, server netip.AddrPort) error {
-				return w.lab.Node1.Do(func() error { return tcpuser.Abort(client, server) })
+				return w.lab.Node1.Do(func() error { return host.AbortTCP(client, server) })
 			}}
 	}
 	reconciler := conntrack.New(config)
@@ -244,7 +243,7 @@ func opens(t *testing.T) map[config.ProxyMode]backendtest.Open {
 			return nftables.Mode{Options: nftables.Options{Mark: 0x4000}}.Open(t.Context(), families...)
 		},
 		config.ProxyModeIPTables: func() (backend.Backend, error) {
-			return iptables.Mode{Options: iptables.Options{Mark: 0x4000}, Settings: sysctl.Kernel{}}.Open(t.Context(), families...)
+			return iptables.Mode{Options: iptables.Options{Mark: 0x4000}, Settings: host.Kernel{}}.Open(t.Context(), families...)
 		},
 	}
 }

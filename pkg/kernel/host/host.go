@@ -1,5 +1,5 @@
-// Package host is the door to facts about this machine and this process: processors, IPv6, capabilities, and the network namespace and
-// who else is in it.
+// Package host is the door to this machine and this process: processors and the time they spend, settings below /proc/sys, IPv6,
+// capabilities, and the network namespace with who else is in it, and whose its TCP connections are.
 package host
 
 import (

@@ -8,11 +8,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 )
 
 // WhyNotForwarded returns why the kernel does not send a packet on that has passed hook prerouting, or output if the name of its input
@@ -54,8 +55,8 @@ func sysctl(file string) string { return strings.NewReplacer("/", ".", ".", "/")
 
 // off reports whether a switch below /proc/sys is 0.
 func off(file string) bool {
-	value, err := os.ReadFile("/proc/sys/" + file)
-	return err == nil && strings.TrimSpace(string(value)) == "0"
+	value, err := host.Kernel{}.Read(file)
+	return err == nil && value == "0"
 }
 
 // withoutHairpin returns the name of a port of a bridge that sends nothing back to where it came from, if that is the way of a packet:

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cputime"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
@@ -37,7 +37,7 @@ type Socket interface {
 //
 // The kernel executes a request while it is being sent, and may wait for the holder of nf_tables' lock. So each request with a
 // context runs on a goroutine of its own, and its caller waits for that or for the end of the context. The next such request
-// waits for the one before. What a request costs counts as its caller's ([cputime.Measure]).
+// waits for the one before. What a request costs counts as its caller's ([host.MeasureCPU]).
 type Conn struct {
 	Socket
 	closed  bool
@@ -89,7 +89,7 @@ func (c *Conn) Do(ctx context.Context, f func() error) (finished bool, _ error) 
 	}
 	done := make(chan error, 1)
 	go func() {
-		err := cputime.Count(ctx, f)
+		err := host.CountCPU(ctx, f)
 		<-c.running
 		done <- err
 	}()

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cputime"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
@@ -30,9 +30,9 @@ func TestCost(t *testing.T) {
 	bounded, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for name, ctx := range map[string]context.Context{"without an end": context.Background(), "bounded": bounded} {
-		ctx, spent := cputime.Measure(ctx)
+		ctx, spent := host.MeasureCPU(ctx)
 		finished, err := socket.Do(ctx, func() error {
-			_, own := cputime.Measure(context.Background())
+			_, own := host.MeasureCPU(context.Background())
 			for own() < 20*time.Millisecond { // it measures the thread, which is busy with this
 			}
 			return nil

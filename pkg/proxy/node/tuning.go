@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 )
 
 // Setting is a kernel setting and the value it should have.
@@ -21,7 +21,7 @@ type Setting struct {
 }
 
 // apply writes a setting unless it has its value.
-func (s Setting) apply(ctx context.Context, kernel sysctl.Settings) error {
+func (s Setting) apply(ctx context.Context, kernel host.Settings) error {
 	text, err := kernel.Read(s.Name)
 	if err != nil {
 		return err
@@ -40,14 +40,14 @@ func (s Setting) apply(ctx context.Context, kernel sysctl.Settings) error {
 // Tuner applies settings. A setting that does not exist yet, because the module that it belongs to is not loaded, can be
 // applied later.
 type Tuner struct {
-	kernel   sysctl.Settings
+	kernel   host.Settings
 	settings []Setting
 	// missing are the settings that did not exist at Apply.
 	missing []Setting
 }
 
 // NewTuner makes a Tuner that has applied nothing yet.
-func NewTuner(kernel sysctl.Settings, settings []Setting) *Tuner {
+func NewTuner(kernel host.Settings, settings []Setting) *Tuner {
 	return &Tuner{kernel: kernel, settings: settings}
 }
 
@@ -63,7 +63,7 @@ func (t *Tuner) Apply(ctx context.Context) error {
 			t.missing = append(t.missing, s)
 			continue
 		}
-		if errors.Is(err, sysctl.ErrFixed) {
+		if errors.Is(err, host.ErrFixed) {
 			klog.FromContext(ctx).Info("The limit of connection tracking stays lower than the configuration wants", "reason", err.Error())
 			continue
 		}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
@@ -20,18 +20,18 @@ func TestKernelTuning(t *testing.T) {
 	conntrack := defaults()
 	conntrack.TCPBeLiberal = true
 	conntrack.Min = 1 << 30
-	tuner := NewTuner(sysctl.Kernel{}, conntrack.Settings(4))
+	tuner := NewTuner(host.Kernel{}, conntrack.Settings(4))
 	if err := tuner.Apply(t.Context()); err != nil {
 		t.Errorf("refused: %v", err)
 	}
 	if other := func(s Setting) bool { return s.Name != trackedMax && s.Name != trackedBuckets }; slices.ContainsFunc(tuner.missing, other) {
 		t.Errorf("missing: %v", tuner.missing)
 	}
-	if err := (sysctl.Kernel{}).Write(trackedMax, "1"); !errors.Is(err, sysctl.ErrFixed) {
+	if err := (host.Kernel{}).Write(trackedMax, "1"); !errors.Is(err, host.ErrFixed) {
 		t.Errorf("lowered to 1: %v", err)
 	}
 	for name, want := range map[string]string{"tcp_timeout_established": "86400", "tcp_timeout_close_wait": "3600", "tcp_be_liberal": "1"} {
-		if got, err := (sysctl.Kernel{}).Read(prefix + name); err != nil || got != want {
+		if got, err := (host.Kernel{}).Read(prefix + name); err != nil || got != want {
 			t.Errorf("%s is %q, %v; want %s", name, got, err, want)
 		}
 	}

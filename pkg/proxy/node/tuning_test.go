@@ -10,13 +10,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl/sysctltest"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host/hosttest"
 )
 
 // untouched returns the settings of a kernel after boot.
-func untouched() *sysctltest.Fake {
-	return &sysctltest.Fake{Values: map[string]string{
+func untouched() *hosttest.Fake {
+	return &hosttest.Fake{Values: map[string]string{
 		"net/netfilter/nf_conntrack_max":                     "262144",
 		"net/netfilter/nf_conntrack_buckets":                 "65536",
 		"net/netfilter/nf_conntrack_tcp_timeout_established": "432000",
@@ -95,7 +95,7 @@ func TestMissing(t *testing.T) {
 // TestFixed leaves a limit that only the machine's first network namespace can change, and applies all others.
 func TestFixed(t *testing.T) {
 	kernel := untouched()
-	kernel.Refuse = sysctl.ErrFixed
+	kernel.Refuse = host.ErrFixed
 	if err := NewTuner(kernel, defaults().Settings(16)).Apply(t.Context()); err != nil {
 		t.Error(err)
 	}

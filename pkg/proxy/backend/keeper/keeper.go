@@ -27,7 +27,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/cputime"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -238,7 +238,7 @@ func (k *Keeper) touch(writes []nf.Write, all, others bool) {
 
 // Check is part of [backend.Backend]. It uses a bounded share of a core: what it has not compared is left to the next one.
 func (k *Keeper) Check(ctx context.Context) (drifts []backend.Drift, err error) {
-	runtime.LockOSThread() // cputime measures this thread
+	runtime.LockOSThread() // MeasureCPU measures this thread
 	defer runtime.UnlockOSThread()
 	k.take()
 	now := time.Now()
@@ -264,7 +264,7 @@ func (k *Keeper) check(ctx context.Context, f *family, now time.Time) (found []b
 		k.notices.Report()
 	default:
 		f.again.Store(false)
-		measured, spent := cputime.Measure(ctx)
+		measured, spent := host.MeasureCPU(ctx)
 		err = f.compare(measured, func(work func(context.Context)) { k.running.Go(func() { k.later(f, by, work) }) })
 		if by.spend(spent()); !f.touched.Empty() {
 			k.notices.Report()
@@ -279,11 +279,11 @@ const laterTimeout = 5 * time.Minute
 
 // later does what a family has passed on.
 func (k *Keeper) later(f *family, by *budget, work func(context.Context)) {
-	runtime.LockOSThread() // cputime measures this thread
+	runtime.LockOSThread() // MeasureCPU measures this thread
 	defer runtime.UnlockOSThread()
 	ctx, cancel := context.WithTimeout(k.open, laterTimeout)
 	defer cancel()
-	ctx, spent := cputime.Measure(ctx)
+	ctx, spent := host.MeasureCPU(ctx)
 	work(ctx)
 	by.spend(spent())
 	f.again.Store(true)

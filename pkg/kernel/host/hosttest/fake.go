@@ -1,12 +1,12 @@
-// Package sysctltest is a fake of package sysctl, for tests.
-package sysctltest
+// Package hosttest is a fake of the kernel's settings of package host, for tests.
+package hosttest
 
 import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 )
 
 // Fake holds settings in memory, in Values. If Refuse is not nil, every write fails with it.
@@ -17,9 +17,9 @@ type Fake struct {
 	Written []string
 }
 
-var _ sysctl.Settings = (*Fake)(nil)
+var _ host.Settings = (*Fake)(nil)
 
-// Read is part of [sysctl.Settings].
+// Read is part of [host.Settings].
 func (f *Fake) Read(name string) (string, error) {
 	if !filepath.IsLocal(name) {
 		return "", fmt.Errorf("%q is not a kernel setting", name)
@@ -31,7 +31,7 @@ func (f *Fake) Read(name string) (string, error) {
 	return value, nil
 }
 
-// Write is part of [sysctl.Settings].
+// Write is part of [host.Settings].
 func (f *Fake) Write(name, value string) error {
 	if _, err := f.Read(name); err != nil {
 		return err

@@ -1,4 +1,4 @@
-package sysctl_test
+package host_test
 
 import (
 	"errors"
@@ -7,13 +7,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/sysctl/sysctltest"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host/hosttest"
 )
 
 // TestSettings checks that the kernel and the fake return the same errors.
 func TestSettings(t *testing.T) {
-	for name, s := range map[string]sysctl.Settings{"kernel": sysctl.Kernel{}, "fake": &sysctltest.Fake{Values: map[string]string{"kernel/ostype": "Linux"}}} {
+	for name, s := range map[string]host.Settings{"kernel": host.Kernel{}, "fake": &hosttest.Fake{Values: map[string]string{"kernel/ostype": "Linux"}}} {
 		t.Run(name, func(t *testing.T) {
 			if got, err := s.Read("kernel/ostype"); err != nil || got != "Linux" {
 				t.Errorf("kernel/ostype is %q, %v", got, err)
@@ -40,7 +40,7 @@ func TestSettings(t *testing.T) {
 }
 
 func TestFakeRefuses(t *testing.T) {
-	f := &sysctltest.Fake{Values: map[string]string{"a": "0"}}
+	f := &hosttest.Fake{Values: map[string]string{"a": "0"}}
 	if err := f.Write("a", "1"); err != nil || f.Values["a"] != "1" || len(f.Written) != 1 {
 		t.Errorf("after a write: %v, %v", f, err)
 	}

@@ -1,5 +1,6 @@
-// Package cputime measures the processor time of operations, regardless of the load of the machine.
-package cputime
+//go:build linux
+
+package host
 
 import (
 	"context"
@@ -13,10 +14,10 @@ import (
 // elsewhere is the key of what other threads use for an operation: nanoseconds, as an *atomic.Int64.
 type elsewhere struct{}
 
-// Measure starts to measure an operation of the calling goroutine, which must be locked to its thread
-// ([runtime.LockOSThread]). The operation uses the returned context. spent returns the processor time used since: that of the
-// thread, that of all programs that have ended, and what was counted with [Count].
-func Measure(ctx context.Context) (_ context.Context, spent func() time.Duration) {
+// MeasureCPU starts to measure the processor time of an operation of the calling goroutine, which must be locked to its thread
+// ([runtime.LockOSThread]): that does not depend on the load of the machine. The operation uses the returned context. spent returns the processor time used since: that of the
+// thread, that of all programs that have ended, and what was counted with [CountCPU].
+func MeasureCPU(ctx context.Context) (_ context.Context, spent func() time.Duration) {
 	var others atomic.Int64
 	before := used(unix.RUSAGE_THREAD) + used(unix.RUSAGE_CHILDREN)
 	return context.WithValue(ctx, elsewhere{}, &others), func() time.Duration {
@@ -24,9 +25,9 @@ func Measure(ctx context.Context) (_ context.Context, spent func() time.Duration
 	}
 }
 
-// Count runs f, and adds its processor time to the operation that ctx belongs to. It is for a goroutine that works for the
-// one that called [Measure].
-func Count(ctx context.Context, f func() error) error {
+// CountCPU runs f, and adds its processor time to the operation that ctx belongs to. It is for a goroutine that works for the
+// one that called [MeasureCPU].
+func CountCPU(ctx context.Context, f func() error) error {
 	others, measured := ctx.Value(elsewhere{}).(*atomic.Int64)
 	if !measured {
 		return f()

@@ -1,6 +1,6 @@
 //go:build linux
 
-package firewall
+package nf_test
 
 import (
 	"os/exec"
@@ -9,15 +9,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-func TestMain(m *testing.M) { netns.Main(m) }
-
-// TestKernelChains reads base chains of nft and of iptables, in every family, and ignores those that are not of type filter.
-func TestKernelChains(t *testing.T) {
+// TestKernelFilterChains reads base chains of nft and of iptables, in every family, and ignores those that are not of type filter.
+func TestKernelFilterChains(t *testing.T) {
 	netns.Enter(t, "nft", "iptables-nft")
-	if chains, err := Chains(t.Context()); err != nil || len(chains) > 0 {
+	if chains, err := nf.FilterChains(t.Context()); err != nil || len(chains) > 0 {
 		t.Errorf("in an empty network namespace: %v, %v", chains, err)
 	}
 	command := exec.Command("nft", "-f", "-")
@@ -37,17 +36,17 @@ table ip6 other {
 			t.Fatalf("%v: %v: %s", c.Args, err, out)
 		}
 	}
-	chains, err := Chains(t.Context())
+	chains, err := nf.FilterChains(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	var dropping []Chain
+	var dropping []nf.FilterChain
 	for _, chain := range chains {
 		if chain.Drops || chain.Table == "guard" {
 			dropping = append(dropping, chain)
 		}
 	}
-	if diff := cmp.Diff([]Chain{
+	if diff := cmp.Diff([]nf.FilterChain{
 		{Family: "ip", Table: "filter", Name: "FORWARD", Hook: "forward", Drops: true},
 		{Family: "ip6", Table: "other", Name: "pre", Hook: "prerouting", Drops: true},
 		{Family: "inet", Table: "guard", Name: "forward", Hook: "forward", Drops: true, Rules: 2},

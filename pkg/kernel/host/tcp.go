@@ -1,8 +1,6 @@
 //go:build linux
 
-// Package tcpuser is the door to the owners of TCP connections of this machine (sock_diag(7)): it finds them, which needs no rights, and
-// informs them that a connection has ended.
-package tcpuser
+package host
 
 import (
 	"encoding/binary"
@@ -33,9 +31,9 @@ const (
 	userOf   = 64
 )
 
-// Of returns the user that opened the client's end of a TCP connection, as a number. The client is in this network namespace; if there
+// TCPUser returns, by sock_diag(7), which needs no rights, the user that opened the client's end of a TCP connection, as a number. The client is in this network namespace; if there
 // is no such connection the error is ENOENT.
-func Of(client, server netip.AddrPort) (uint32, error) {
+func TCPUser(client, server netip.AddrPort) (uint32, error) {
 	answer, err := ask(client, server)
 	if err != nil {
 		return 0, fmt.Errorf("find the user of the TCP connection from %s to %s: %w", client, server, err)
@@ -43,9 +41,9 @@ func Of(client, server netip.AddrPort) (uint32, error) {
 	return binary.NativeEndian.Uint32(answer[userOf:]), nil
 }
 
-// Abort ends a TCP connection whose client's end is in this network namespace: its owner gets ECONNABORTED, also if it only waits. It needs
+// AbortTCP ends a TCP connection whose client's end is in this network namespace: its owner gets ECONNABORTED, also if it only waits. It needs
 // CAP_NET_ADMIN. If there is no such connection, or it is not open yet, the error is fs.ErrNotExist; if the kernel cannot do it, EOPNOTSUPP.
-func Abort(client, server netip.AddrPort) error {
+func AbortTCP(client, server netip.AddrPort) error {
 	answer, err := ask(client, server)
 	if err != nil {
 		return fmt.Errorf("find the TCP connection from %s to %s: %w", client, server, err)

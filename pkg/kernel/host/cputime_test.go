@@ -1,4 +1,6 @@
-package cputime
+//go:build linux
+
+package host
 
 import (
 	"context"
@@ -17,11 +19,11 @@ func busy(some time.Duration) {
 	}
 }
 
-// TestMeasure checks that the time of this thread and of programs is counted, and sleeping is not.
-func TestMeasure(t *testing.T) {
+// TestMeasureCPU checks that the time of this thread and of programs is counted, and sleeping is not.
+func TestMeasureCPU(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	_, spent := Measure(t.Context())
+	_, spent := MeasureCPU(t.Context())
 	busy(20 * time.Millisecond)
 	thread := spent()
 	if thread < 20*time.Millisecond {
@@ -34,25 +36,25 @@ func TestMeasure(t *testing.T) {
 		t.Errorf("a busy program spent %s", program)
 	}
 	start := time.Now()
-	_, rested := Measure(t.Context())
+	_, rested := MeasureCPU(t.Context())
 	time.Sleep(50 * time.Millisecond)
 	if spent, passed := rested(), time.Since(start); spent > passed/2 {
 		t.Errorf("asleep for %s, and spent %s", passed, spent)
 	}
 }
 
-// TestCount checks that the time of another thread is added to the operation that it works for, but not to others.
-func TestCount(t *testing.T) {
+// TestCountCPU checks that the time of another thread is added to the operation that it works for, but not to others.
+func TestCountCPU(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	measured, spent := Measure(t.Context())
-	_, other := Measure(t.Context())
+	measured, spent := MeasureCPU(t.Context())
+	_, other := MeasureCPU(t.Context())
 	failed := errors.New("failed")
 	work := func(ctx context.Context) {
 		ended := make(chan error)
-		go func() { ended <- Count(ctx, func() error { busy(40 * time.Millisecond); return failed }) }()
+		go func() { ended <- CountCPU(ctx, func() error { busy(40 * time.Millisecond); return failed }) }()
 		if err := <-ended; !errors.Is(err, failed) {
-			t.Errorf("Count returned %v", err)
+			t.Errorf("CountCPU returned %v", err)
 		}
 	}
 	work(measured)

@@ -1,6 +1,6 @@
 //go:build linux
 
-package tcpuser
+package host
 
 import (
 	"errors"
@@ -16,10 +16,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-func TestMain(m *testing.M) { netns.Main(m) }
-
-// TestKernelOf asks for the users of connections in both families, also of a client that uses IPv4 by an IPv6 listener, and aborts them.
-func TestKernelOf(t *testing.T) {
+// TestKernelTCPUser asks for the users of connections in both families, also of a client that uses IPv4 by an IPv6 listener, and aborts them.
+func TestKernelTCPUser(t *testing.T) {
 	const nobody = 65534
 	lab := netns.Start(t, netns.Options{})
 	host := lab.Node1.Host
@@ -54,16 +52,16 @@ func TestKernelOf(t *testing.T) {
 				}
 				defer accepted.Close()
 				client, server := accepted.RemoteAddr().(*net.TCPAddr).AddrPort(), accepted.LocalAddr().(*net.TCPAddr).AddrPort()
-				if user, err := Of(client, server); err != nil || int(user) != test.user {
+				if user, err := TCPUser(client, server); err != nil || int(user) != test.user {
 					t.Errorf("%s to %s: user %d, %v; want %d", client, server, user, err, test.user)
 				}
-				if user, err := Of(netip.AddrPortFrom(client.Addr(), 1), server); !errors.Is(err, unix.ENOENT) {
+				if user, err := TCPUser(netip.AddrPortFrom(client.Addr(), 1), server); !errors.Is(err, unix.ENOENT) {
 					t.Errorf("no connection: user %d, %v", user, err)
 				}
-				if err := Abort(netip.AddrPortFrom(client.Addr(), 1), server); !errors.Is(err, fs.ErrNotExist) {
+				if err := AbortTCP(netip.AddrPortFrom(client.Addr(), 1), server); !errors.Is(err, fs.ErrNotExist) {
 					t.Errorf("abort no connection: %v", err)
 				}
-				if err := Abort(client, server); err != nil {
+				if err := AbortTCP(client, server); err != nil {
 					t.Error(err)
 				}
 				if _, err := connection.Read(make([]byte, 1)); !errors.Is(err, unix.ECONNABORTED) {
@@ -78,8 +76,8 @@ func TestKernelOf(t *testing.T) {
 	}
 }
 
-// TestKernelAbortLeaves asks to abort connections that do not exist, for which the kernel finds a listener, and one that is not open yet.
-func TestKernelAbortLeaves(t *testing.T) {
+// TestKernelAbortTCPLeaves asks to abort connections that do not exist, for which the kernel finds a listener, and one that is not open yet.
+func TestKernelAbortTCPLeaves(t *testing.T) {
 	lab := netns.Start(t, netns.Options{})
 	host := lab.Node1.Host
 	err := host.Do(func() error {
@@ -97,7 +95,7 @@ func TestKernelAbortLeaves(t *testing.T) {
 				client = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), address.Port())
 			}
 			for _, port := range []uint16{1, address.Port()} {
-				if err := Abort(client, netip.AddrPortFrom(client.Addr(), port)); !errors.Is(err, fs.ErrNotExist) {
+				if err := AbortTCP(client, netip.AddrPortFrom(client.Addr(), port)); !errors.Is(err, fs.ErrNotExist) {
 					t.Errorf("abort the listener %s, server's port %d: %v", at, port, err)
 				}
 			}
@@ -135,10 +133,10 @@ func leavesConnecting(t *testing.T, silent netip.Addr) error {
 	}
 	local := own.(*unix.SockaddrInet4)
 	client := netip.AddrPortFrom(netip.AddrFrom4(local.Addr), uint16(local.Port))
-	if _, err := Of(client, server); err != nil {
+	if _, err := TCPUser(client, server); err != nil {
 		t.Error(err)
 	}
-	if err := Abort(client, server); !errors.Is(err, fs.ErrNotExist) {
+	if err := AbortTCP(client, server); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("abort a connection that is not open yet: %v", err)
 	}
 	if failed, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR); failed != 0 || err != nil {
@@ -147,8 +145,8 @@ func leavesConnecting(t *testing.T, silent netip.Addr) error {
 	return nil
 }
 
-// TestKernelAbortMapped aborts the connection of a client that uses IPv4 by an IPv6 socket.
-func TestKernelAbortMapped(t *testing.T) {
+// TestKernelAbortTCPMapped aborts the connection of a client that uses IPv4 by an IPv6 socket.
+func TestKernelAbortTCPMapped(t *testing.T) {
 	lab := netns.Start(t, netns.Options{})
 	host := lab.Node1.Host
 	listener, err := host.Listen("tcp", "127.0.0.1:8000")
@@ -170,7 +168,7 @@ func TestKernelAbortMapped(t *testing.T) {
 			return err
 		}
 		client := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(own.(*unix.SockaddrInet6).Port))
-		if err := Abort(client, netip.MustParseAddrPort("127.0.0.1:8000")); err != nil {
+		if err := AbortTCP(client, netip.MustParseAddrPort("127.0.0.1:8000")); err != nil {
 			return err
 		}
 		if _, err := unix.Read(fd, make([]byte, 1)); !errors.Is(err, unix.ECONNABORTED) {

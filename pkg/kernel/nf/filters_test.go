@@ -1,4 +1,4 @@
-package firewall
+package nf_test
 
 import (
 	"testing"
@@ -10,10 +10,10 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf/nftest"
 )
 
-// TestRead reads the chains of a fake nf_tables: only base chains of type filter count, and only of those that drop the rules.
-func TestRead(t *testing.T) {
+// TestFilterChains reads the chains of a fake nf_tables: only base chains of type filter count, and only of those that drop the rules.
+func TestFilterChains(t *testing.T) {
 	kernel := nftest.New()
-	conn := nf.New(kernel.Open("firewall", 1))
+	conn := nf.New(kernel.Open("filters", 1))
 	for _, family := range []nf.Family{nf.Inet, nf.IPv4} {
 		kernel.AddTable(nf.TableName{Family: family, Name: "theirs"})
 		b := nf.NewBatch(family, "theirs", 0)
@@ -27,8 +27,8 @@ func TestRead(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	chains, err := read(conn)
-	want := []Chain{{"ip", "theirs", "forward", "forward", false, 0}, {"inet", "theirs", "forward", "forward", true, 2}}
+	chains, err := conn.FilterChains()
+	want := []nf.FilterChain{{"ip", "theirs", "forward", "forward", false, 0}, {"inet", "theirs", "forward", "forward", true, 2}}
 	if diff := gocmp.Diff(want, chains); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}

@@ -1,5 +1,4 @@
-// Package sysctl reads and writes the kernel's settings below /proc/sys.
-package sysctl
+package host
 
 import (
 	"errors"
@@ -24,7 +23,7 @@ type Kernel struct{}
 
 var _ Settings = Kernel{}
 
-const root = "/proc/sys"
+const settings = "/proc/sys"
 
 // ErrFixed is part of the error of a write that no privilege allows here: the setting is the whole machine's, such as the size of
 // the connection tracking table, and only the first network namespace can change it.
@@ -66,9 +65,9 @@ func (Kernel) Write(name, value string) error {
 // locate returns the file of a setting.
 func locate(name string) (string, error) {
 	if !filepath.IsLocal(name) {
-		return "", fmt.Errorf("%q is not a kernel setting: give its path below %s, such as net/ipv4/ip_forward", name, root)
+		return "", fmt.Errorf("%q is not a kernel setting: give its path below %s, such as net/ipv4/ip_forward", name, settings)
 	}
-	return filepath.Join(root, name), nil
+	return filepath.Join(settings, name), nil
 }
 
 func hint(err error) string {
