@@ -1,6 +1,6 @@
 // Package ipvs lists, quiesces and deletes the kernel objects that kube-proxy's ipvs mode uses besides iptables: virtual servers
 // (ip_vs), sets of addresses (ip_set), and a dummy device with the Services' addresses. It cannot create any. It uses
-// generic netlink, nfnetlink, rtnetlink and sock_diag, and package ipvstest is its fake.
+// generic netlink, nfnetlink, rtnetlink and sock_diag.
 //
 // A kernel without one of the modules has no such objects. Listing them does not load the module.
 package ipvs

@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipvs"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipvs/ipvstest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 )
 
@@ -133,13 +132,13 @@ func TestDrainUnseen(t *testing.T) {
 func TestDrainRival(t *testing.T) {
 	dns := server(udp, "10.96.0.10:53")
 	pod := ipvs.Destination{Addr: netip.MustParseAddrPort("10.244.0.1:53"), Weight: 1, Connections: 1}
-	for name, write := range map[string]func(*ipvstest.Fake){
-		"weight":  func(f *ipvstest.Fake) { f.Backends[dns][0].Weight = 1 },
-		"server":  func(f *ipvstest.Fake) { f.Virtual = append(f.Virtual, server(tcp, "10.96.0.10:81")) },
-		"address": func(f *ipvstest.Fake) { f.Dummies[device] = append(f.Dummies[device], addr("10.96.0.12")) },
+	for name, write := range map[string]func(*fake){
+		"weight":  func(f *fake) { f.Backends[dns][0].Weight = 1 },
+		"server":  func(f *fake) { f.Virtual = append(f.Virtual, server(tcp, "10.96.0.10:81")) },
+		"address": func(f *fake) { f.Dummies[device] = append(f.Dummies[device], addr("10.96.0.12")) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			written := func() (*ipvstest.Fake, backend.Left) {
+			written := func() (*fake, backend.Left) {
 				objects := nodeWith()
 				objects.Backends = map[ipvs.Server][]ipvs.Destination{dns: {pod}}
 				left, err := (Mode{Objects: objects}).Drain(t.Context(), nil)

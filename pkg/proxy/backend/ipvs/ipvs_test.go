@@ -12,7 +12,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipvs"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipvs/ipvstest"
 )
 
 func addr(text string) netip.Addr { return netip.MustParseAddr(text) }
@@ -22,8 +21,8 @@ func server(protocol uint8, addr string) ipvs.Server {
 }
 
 // nodeWith returns a node after ipvs mode, with the virtual servers of another load balancer.
-func nodeWith() *ipvstest.Fake {
-	return &ipvstest.Fake{
+func nodeWith() *fake {
+	return &fake{
 		Virtual: []ipvs.Server{
 			server(tcp, "10.96.0.10:80"), server(udp, "10.96.0.10:53"), server(tcp, "[fd00::10]:80"), // cluster IPs
 			server(tcp, "192.0.2.1:30080"), server(udp, "192.0.2.1:30053"), server(sctp, "192.0.2.1:30132"), server(tcp, "[2001:db8::1]:30080"), // node ports
@@ -79,7 +78,7 @@ func TestRemoveKeepsExcluded(t *testing.T) {
 // something to remove.
 func TestRemoveWithBadRanges(t *testing.T) {
 	bad := []string{"x"}
-	if err := (Mode{Objects: &ipvstest.Fake{}, ExcludeCIDRs: bad}).Remove(t.Context()); err != nil {
+	if err := (Mode{Objects: &fake{}, ExcludeCIDRs: bad}).Remove(t.Context()); err != nil {
 		t.Error(err)
 	}
 	objects := nodeWith()

@@ -1,5 +1,4 @@
-// Package ipvstest is a fake of package ipvs, for tests.
-package ipvstest
+package ipvs
 
 import (
 	"context"
@@ -11,8 +10,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipvs"
 )
 
-// Fake holds objects in memory. Like the kernel it does not delete a set that a rule uses, or a device that is not a dummy.
-type Fake struct {
+// fake holds objects in memory. Like the kernel it does not delete a set that a rule uses, or a device that is not a dummy.
+type fake struct {
 	Virtual []ipvs.Server
 	// Backends are the destinations of virtual servers.
 	Backends map[ipvs.Server][]ipvs.Destination
@@ -29,13 +28,13 @@ type Fake struct {
 	Refuse, Unseen error
 }
 
-var _ ipvs.Objects = (*Fake)(nil)
+var _ ipvs.Objects = (*fake)(nil)
 
 // Servers is part of [ipvs.Objects].
-func (f *Fake) Servers() ([]ipvs.Server, error) { return slices.Clone(f.Virtual), nil }
+func (f *fake) Servers() ([]ipvs.Server, error) { return slices.Clone(f.Virtual), nil }
 
 // DeleteServer is part of [ipvs.Objects].
-func (f *Fake) DeleteServer(s ipvs.Server) error {
+func (f *fake) DeleteServer(s ipvs.Server) error {
 	if f.Refuse != nil {
 		return fmt.Errorf("delete the virtual server %s: %w", s, f.Refuse)
 	}
@@ -45,12 +44,12 @@ func (f *Fake) DeleteServer(s ipvs.Server) error {
 }
 
 // Destinations is part of [ipvs.Objects].
-func (f *Fake) Destinations(s ipvs.Server) ([]ipvs.Destination, error) {
+func (f *fake) Destinations(s ipvs.Server) ([]ipvs.Destination, error) {
 	return slices.Clone(f.Backends[s]), f.Unseen
 }
 
 // Quiesce is part of [ipvs.Objects].
-func (f *Fake) Quiesce(s ipvs.Server, d ipvs.Destination) error {
+func (f *fake) Quiesce(s ipvs.Server, d ipvs.Destination) error {
 	for i := range f.Backends[s] {
 		if f.Backends[s][i].Addr == d.Addr {
 			f.Backends[s][i].Weight = 0
@@ -60,7 +59,7 @@ func (f *Fake) Quiesce(s ipvs.Server, d ipvs.Destination) error {
 }
 
 // Sets is part of [ipvs.Objects].
-func (f *Fake) Sets(wanted func(name string) bool) ([]ipvs.Set, error) {
+func (f *fake) Sets(wanted func(name string) bool) ([]ipvs.Set, error) {
 	var sets []ipvs.Set
 	for _, name := range slices.Sorted(maps.Keys(f.Named)) {
 		if wanted(name) {
@@ -71,7 +70,7 @@ func (f *Fake) Sets(wanted func(name string) bool) ([]ipvs.Set, error) {
 }
 
 // DeleteSet is part of [ipvs.Objects].
-func (f *Fake) DeleteSet(name string) error {
+func (f *fake) DeleteSet(name string) error {
 	if f.Used[name] {
 		return fmt.Errorf("delete the set %s: %w", name, ipvs.ErrBusy)
 	}
@@ -80,13 +79,13 @@ func (f *Fake) DeleteSet(name string) error {
 }
 
 // Device is part of [ipvs.Objects].
-func (f *Fake) Device(name string) (addrs []netip.Addr, exists bool, err error) {
+func (f *fake) Device(name string) (addrs []netip.Addr, exists bool, err error) {
 	addrs, exists = f.Dummies[name]
 	return slices.Clone(addrs), exists, nil
 }
 
 // DeleteAddr is part of [ipvs.Objects].
-func (f *Fake) DeleteAddr(device string, addr netip.Addr) error {
+func (f *fake) DeleteAddr(device string, addr netip.Addr) error {
 	if addrs, ok := f.Dummies[device]; ok {
 		f.Dummies[device] = slices.DeleteFunc(addrs, func(a netip.Addr) bool { return a == addr })
 	}
@@ -94,7 +93,7 @@ func (f *Fake) DeleteAddr(device string, addr netip.Addr) error {
 }
 
 // SetSource is part of [ipvs.Objects].
-func (f *Fake) SetSource(_ context.Context, device string, addrs []netip.Addr) error {
+func (f *fake) SetSource(_ context.Context, device string, addrs []netip.Addr) error {
 	for _, addr := range addrs {
 		if !slices.Contains(f.Dummies[device], addr) {
 			return fmt.Errorf("the device %s has no address %s", device, addr)
@@ -108,22 +107,22 @@ func (f *Fake) SetSource(_ context.Context, device string, addrs []netip.Addr) e
 }
 
 // DeleteRoutes is part of [ipvs.Objects].
-func (f *Fake) DeleteRoutes(except map[netip.Addr]bool) error {
+func (f *fake) DeleteRoutes(except map[netip.Addr]bool) error {
 	maps.DeleteFunc(f.Sources, func(addr netip.Addr, _ bool) bool { return !except[addr] })
 	return nil
 }
 
 // Bound is part of [ipvs.Objects].
-func (f *Fake) Bound() (map[netip.Addr]bool, error) { return maps.Clone(f.Sockets), f.Unseen }
+func (f *fake) Bound() (map[netip.Addr]bool, error) { return maps.Clone(f.Sockets), f.Unseen }
 
 // DeleteDevice is part of [ipvs.Objects].
-func (f *Fake) DeleteDevice(name string) error {
+func (f *fake) DeleteDevice(name string) error {
 	delete(f.Dummies, name)
 	return nil
 }
 
 // Elsewhere is part of [ipvs.Objects].
-func (f *Fake) Elsewhere(device string) ([]netip.Addr, error) {
+func (f *fake) Elsewhere(device string) ([]netip.Addr, error) {
 	all := slices.Clone(f.Others)
 	for name, addrs := range f.Dummies {
 		if name != device {
