@@ -19,6 +19,9 @@ type Changes struct {
 	Contested iter.Seq2[plan.Frontend, cluster.Change[*plan.Claims]]
 }
 
+// First reports whether there is no earlier plan.
+func (c *Changes) First() bool { return c.Before.Snapshot() == nil }
+
 // changesOf returns the differences between two plans; before may be nil.
 func changesOf(before, after *plan.Plan) Changes {
 	if before == nil {
@@ -72,9 +75,11 @@ func servicesOf(p *plan.Plan) cluster.Map[cluster.ServiceName, *cluster.Service]
 type History struct {
 	last    *plan.Plan
 	inForce map[cluster.Family]*plan.Plan
+	// applied is the last plan that was programmed in all families.
+	applied *plan.Plan
 }
 
-// Add sets Changes and Programmed of the next sync, and returns it.
+// Add sets Changes, Programmed and Applied of the next sync, and returns it.
 func (h *History) Add(s *Sync) *Sync {
 	s.Changes = changesOf(h.last, s.Plan)
 	s.Programmed = make(map[cluster.Family]Changes, len(s.Results))
@@ -85,12 +90,12 @@ func (h *History) Add(s *Sync) *Sync {
 		if result.Err != nil {
 			continue
 		}
-		changes := s.Changes
-		if before := h.inForce[result.Family]; before != h.last { // it failed
-			changes = changesOf(before, s.Plan)
-		}
-		s.Programmed[result.Family] = changes
+		s.Programmed[result.Family] = changesOf(h.inForce[result.Family], s.Plan)
 		h.inForce[result.Family] = s.Plan
+	}
+	if s.Err() == nil {
+		s.Applied = new(changesOf(h.applied, s.Plan))
+		h.applied = s.Plan
 	}
 	h.last = s.Plan
 	return s

@@ -12,7 +12,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
-// TestHistory checks that a sync has the changes since the one before, and for each family those since it was programmed last.
+// TestHistory checks that a sync has the changes since the one before, and for each family those since it was programmed last, and those since all were.
 func TestHistory(t *testing.T) {
 	failed := errors.New("no")
 	var h History
@@ -23,13 +23,14 @@ func TestHistory(t *testing.T) {
 		changed   string
 		inFour    string // "-" if it was not programmed
 		inSix     string
+		applied   string
 	}{
-		{"a1 b1", failed, nil, "a b", "-", "a b"},
-		{"a1 b2", nil, nil, "b", "a b", "b"},
-		{"a2 b2 c1", nil, failed, "a c", "a c", "-"},
-		{"a2 b2", nil, failed, "c", "c", "-"},
-		{"a2 b2", nil, nil, "", "", "a"},
-		{"", nil, nil, "a b", "a b", "a b"},
+		{"a1 b1", failed, nil, "a b", "-", "a b", "-"},
+		{"a1 b2", nil, nil, "b", "a b", "b", "a b"},
+		{"a2 b2 c1", nil, failed, "a c", "a c", "-", "-"},
+		{"a2 b2", nil, failed, "c", "c", "-", "-"},
+		{"a2 b2", nil, nil, "", "", "a", "a"},
+		{"", nil, nil, "a b", "a b", "a b", "a b"},
 	} {
 		s := h.Add(&Sync{Plan: planned(step.versions), Results: []backend.Result{{Family: cluster.IPv4, Err: step.four}, {Family: cluster.IPv6, Err: step.six}}})
 		inForce := func(family cluster.Family) string {
@@ -38,8 +39,12 @@ func TestHistory(t *testing.T) {
 			}
 			return "-"
 		}
-		got := [...]string{names(s.Changes), inForce(cluster.IPv4), inForce(cluster.IPv6)}
-		if diff := cmp.Diff([...]string{step.changed, step.inFour, step.inSix}, got); diff != "" {
+		applied := "-"
+		if s.Applied != nil {
+			applied = names(*s.Applied)
+		}
+		got := [...]string{names(s.Changes), inForce(cluster.IPv4), inForce(cluster.IPv6), applied}
+		if diff := cmp.Diff([...]string{step.changed, step.inFour, step.inSix, step.applied}, got); diff != "" {
 			t.Errorf("step %d (-want +got):\n%s", i, diff)
 		}
 	}

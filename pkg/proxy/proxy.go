@@ -46,15 +46,15 @@ type Config struct {
 
 // Sync is one pass through the pipeline.
 type Sync struct {
-	// Before is the snapshot of the last successful sync, nil at first; After is the snapshot of this one, which has an earlier version
-	// of each Service whose change waits for its turn.
-	Before, After *cluster.Snapshot
-	Plan          *plan.Plan
-	Results       []backend.Result
+	// After is the snapshot that the plan implements: it has an earlier version of each Service whose change waits for its turn.
+	After   *cluster.Snapshot
+	Plan    *plan.Plan
+	Results []backend.Result
 	// Changes are those since the previous sync, whether it succeeded or not. Programmed are those since the last sync that succeeded in a
-	// family, for each family in which this one did.
+	// family, for each family in which this one did, and Applied those since the last one that succeeded in all, nil unless this one did.
 	Changes    Changes
 	Programmed map[cluster.Family]Changes
+	Applied    *Changes
 	// Cost is the processor time that the sync used.
 	Started, Finished time.Time
 	Cost              time.Duration
@@ -125,9 +125,7 @@ type Proxy struct {
 	parts   parts
 	retry   wait.Backoff
 	repairs repairs
-	// plan is the plan of the last sync, synced the snapshot of the last successful one.
-	plan    *plan.Plan
-	synced  *cluster.Snapshot
+	plan    *plan.Plan // of the last sync
 	history History
 	// syncFailing and checkFailing limit how often a lasting failure is logged.
 	syncFailing, checkFailing logonce.Condition
@@ -277,7 +275,7 @@ func (p *Proxy) sync(ctx context.Context) (again time.Duration) {
 	runtime.LockOSThread() // Measure measures the thread
 	defer runtime.UnlockOSThread()
 	ctx, spent := p.Measure(ctx)
-	s := &Sync{Before: p.synced, Started: time.Now()}
+	s := &Sync{Started: time.Now()}
 	snap := p.Builder.Snapshot()
 	limit := p.parts.limit(s.Started, p.plan, snap)
 	s.Plan = plan.Advance(snap, p.Plan, p.plan, limit)
@@ -294,10 +292,9 @@ func (p *Proxy) sync(ctx context.Context) (again time.Duration) {
 	p.plan = s.Plan
 	p.repairs.synced()
 	if err := s.Err(); err == nil {
-		if p.synced == nil {
+		if p.history.applied == nil {
 			logger.Info("First sync succeeded; Services are served", "took", rounded(s.Finished.Sub(s.Started)), "services", s.After.Services.Len())
 		}
-		p.synced = s.After
 		p.retry = retries(p.SyncPeriod)
 		again = p.parts.again(s)
 		if p.syncFailing.Ended() {

@@ -327,17 +327,17 @@ func TestFailureKeepsBefore(t *testing.T) {
 		if len(told) != 4 {
 			t.Fatalf("got %d syncs, want 4", len(told))
 		}
-		if told[0].Before != nil || told[0].After != first || told[0].Err() != nil {
+		if !told[0].Applied.First() || told[0].After != first || told[0].Err() != nil {
 			t.Errorf("first sync: %+v", told[0])
 		}
-		if told[1].Before != first || !errors.Is(told[1].Err(), errRefused) {
-			t.Errorf("failed sync: from %p, want %p; error %v", told[1].Before, first, told[1].Err())
+		if told[1].Applied != nil || !errors.Is(told[1].Err(), errRefused) {
+			t.Errorf("failed sync: changes %v; error %v", told[1].Applied, told[1].Err())
 		}
-		if told[2].Before != first || told[2].After != told[1].After || told[2].Err() != nil {
-			t.Errorf("the sync after the failure starts from %p, want %p; error %v", told[2].Before, first, told[2].Err())
+		if told[2].Applied.Before != told[0].Plan || told[2].After != told[1].After || told[2].Err() != nil {
+			t.Errorf("the sync after the failure starts from %p, want %p; error %v", told[2].Applied.Before, told[0].Plan, told[2].Err())
 		}
-		if told[3].Before != told[2].After || told[3].Plan != r.latest() {
-			t.Errorf("the last sync starts from %p, want %p", told[3].Before, told[2].After)
+		if told[3].Applied.Before != told[2].Plan || told[3].Plan != r.latest() {
+			t.Errorf("the last sync starts from %p, want %p", told[3].Applied.Before, told[2].Plan)
 		}
 	})
 }

@@ -14,10 +14,10 @@ const level = 4
 // sync contains their number. A change that a sync fails to program is logged after the sync that succeeds.
 func (r *Reporter) changed(s *proxy.Sync) {
 	logger := r.config.Logger.V(level)
-	if !logger.Enabled() || s.Before == nil || s.Err() != nil {
+	if !logger.Enabled() || s.Applied == nil || s.Applied.First() {
 		return
 	}
-	for name, change := range cluster.Changes(s.Before.Services, s.After.Services) {
+	for name, change := range s.Applied.Services {
 		switch {
 		case !change.Is:
 			logger.Info("Service removed", "service", name)

@@ -6,15 +6,14 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// changeCount is the number of differences between two snapshots.
+// changeCount is the number of changes between two snapshots.
 type changeCount struct {
 	// services counts changed Services regardless of their endpoints, slices changed EndpointSlices.
 	services, slices int
 }
 
-func countChanges(before, after cluster.Map[cluster.ServiceName, *cluster.Service]) changeCount {
-	var n changeCount
-	for _, change := range cluster.Changes(before, after) {
+func countOf(changes iter.Seq2[cluster.ServiceName, cluster.Change[*cluster.Service]]) (n changeCount) {
+	for _, change := range changes {
 		if !change.Was || !change.Is || !change.Before.SameSpec(change.After) {
 			n.services++
 		}

@@ -195,8 +195,8 @@ func (m *Metrics) Synced(s *proxy.Sync) {
 		m.limited.synced(s)
 	}
 	m.applied.CompareAndSwap(nil, &cluster.Snapshot{})
-	if s.Err() == nil {
-		changed := countChanges(m.applied.Load().Services, s.After.Services)
+	if s.Applied != nil {
+		changed := countOf(s.Applied.Services)
 		m.serviceChanges.Add(float64(changed.services))
 		m.endpointChanges.Add(float64(changed.slices))
 		m.applied.Store(s.After)
@@ -269,7 +269,7 @@ func (m *Metrics) pending() changeCount {
 	if applied == nil {
 		return changeCount{}
 	}
-	return countChanges(applied.Services, m.config.Snapshot().Services)
+	return countOf(cluster.Changes(applied.Services, m.config.Snapshot().Services))
 }
 
 func seconds(t time.Time) float64 { return float64(t.UnixNano()) / float64(time.Second) }
