@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
+	machine "github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/keeper"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -47,7 +47,7 @@ func cpu(b *testing.B, operation func(n int)) {
 	b.Helper()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	_, spent := host.MeasureCPU(b.Context())
+	_, spent := machine.MeasureCPU(b.Context())
 	for n := range b.N {
 		operation(n)
 	}
