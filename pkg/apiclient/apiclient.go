@@ -99,11 +99,6 @@ func (c Clients) Create(ctx context.Context, of schema.GroupVersionResource, nam
 	return answer.Into(into)
 }
 
-// Patch changes an object by a JSON merge patch (RFC 7386).
-func (c Clients) Patch(ctx context.Context, of schema.GroupVersionResource, namespace, name string, patch []byte) error {
-	return on(c[of.GroupVersion()].Patch(types.MergePatchType), of, namespace).Name(name).Body(patch).Do(ctx).Error()
-}
-
 // PatchJSON changes an object by a JSON patch (RFC 6902).
 func (c Clients) PatchJSON(ctx context.Context, of schema.GroupVersionResource, namespace, name string, patch []byte) error {
 	return on(c[of.GroupVersion()].Patch(types.JSONPatchType), of, namespace).Name(name).Body(patch).Do(ctx).Error()

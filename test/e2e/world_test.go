@@ -66,7 +66,6 @@ func TestKernelProxyAndServer(t *testing.T) {
 		{"acknowledged addresses", acknowledgedAddresses},
 		{"external IPs", externalIPs},
 		{"external IPs served", externalIPsServed},
-		{"counted events", countedEvents},
 		{"guide", guide},
 		{"audit", auditCluster},
 		{"policies", policies},

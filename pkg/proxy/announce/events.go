@@ -3,7 +3,7 @@
 //
 //	reporter.go  the Reporter: what is new in a sync; contested.go, externalips.go, refused.go and changed.go have its topics
 //	events.go    the Recorder: from an event of the proxy to an object of the API (events.k8s.io/v1), which kubectl describe shows
-//	queue.go     Events that are not published yet; limit.go and series.go keep them few
+//	queue.go     Events that are not published yet; limit.go keeps them few
 //	failures.go  what is logged if they cannot be published
 //	taint.go     the TaintRemover
 package announce
@@ -45,7 +45,6 @@ type Recorder struct {
 	instance string
 	limiter  *limiter
 	pending  *queue
-	series   *series
 	failures failures
 }
 
@@ -69,7 +68,7 @@ func NewRecorder(config *rest.Config) (*Recorder, error) {
 		return nil, fmt.Errorf("determining the host name for events: %w", err)
 	}
 	return &Recorder{clients: clients, requests: requestLimit(config), instance: controller + "-" + hostname,
-		limiter: newLimiter(), pending: newQueue(backlog), series: newSeries()}, nil
+		limiter: newLimiter(), pending: newQueue(backlog)}, nil
 }
 
 // requestLimit returns the limit of requests of a client with this configuration.
@@ -150,27 +149,14 @@ func (r *Recorder) publish(ctx context.Context, o occurrence) (ended bool) {
 	return ended || ctx.Err() == nil
 }
 
-// try publishes an Event with one attempt, and reports whether no other one is needed. A proxy may create and patch Events but not
-// read them, so it relies on the server's answer.
+// try publishes an Event with one attempt, and reports whether no other one is needed. A proxy may create Events but not read them, so it
+// relies on the server's answer.
 func (r *Recorder) try(ctx context.Context, o occurrence) (final bool) {
-	if first := r.series.of(o); first != nil {
-		err := r.clients.Patch(ctx, resource, o.event.Namespace, first.name, first.patch(o.event.EventTime))
-		if err == nil {
-			first.again()
-		}
-		if !apierrors.IsNotFound(err) { // the server has deleted it: create it again
-			r.failures.note(ctx, patch, o.event, err)
-			return isFinal(err)
-		}
-	}
 	err := r.clients.Create(ctx, resource, o.event.Namespace, o.event, nil)
 	if apierrors.IsAlreadyExists(err) { // by another process, or by an attempt whose answer did not arrive
 		err = nil
 	}
-	r.failures.note(ctx, create, o.event, err)
-	if err == nil {
-		r.series.begin(o)
-	}
+	r.failures.note(ctx, o.event, err)
 	return isFinal(err)
 }
 

@@ -25,13 +25,11 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 )
 
-// server is an API server on which a proxy may create and patch Events but not read them.
+// server is an API server on which a proxy may create Events but neither read nor change them.
 type server struct {
 	mu       sync.Mutex
 	kept     map[string]*eventsv1.Event
 	requests int
-	// createOnly makes it forbid patches.
-	createOnly bool
 	// refusals are the codes of the next answers; 0 is no answer at all.
 	refusals []int
 	// hangs makes it answer nothing until the client gives up.
@@ -46,17 +44,12 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.requests++
 	var event eventsv1.Event
 	code, reason := http.StatusCreated, metav1.StatusReason("")
-	patched := s.kept[strings.TrimPrefix(strings.Replace(r.URL.Path, "/events/", "/", 1), "/apis/events.k8s.io/v1/namespaces/")]
 	switch err := json.NewDecoder(r.Body).Decode(&event); {
 	case err != nil:
 		code, reason = http.StatusBadRequest, metav1.StatusReasonBadRequest
 	case len(s.refusals) > 0:
 		code, s.refusals = s.refusals[0], s.refusals[1:]
 		reason = map[int]metav1.StatusReason{403: metav1.StatusReasonForbidden, 500: metav1.StatusReasonInternalError}[code]
-	case r.Method == http.MethodPatch && !s.createOnly && patched == nil:
-		code, reason = http.StatusNotFound, metav1.StatusReasonNotFound
-	case r.Method == http.MethodPatch && !s.createOnly && r.Header.Get("Content-Type") == "application/merge-patch+json":
-		code, patched.Series = http.StatusOK, event.Series
 	case r.Method != http.MethodPost:
 		code, reason = http.StatusForbidden, metav1.StatusReasonForbidden
 	case s.kept[event.Namespace+"/"+event.Name] != nil:
@@ -221,53 +214,6 @@ func TestLastWords(t *testing.T) {
 	}
 }
 
-// TestSeries checks that an Event that happens again is counted, unless it is 6 minutes later, or the server has deleted it.
-func TestSeries(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := &server{kept: map[string]*eventsv1.Event{}}
-		recorder := newRecorder(t, s, -1)
-		stop := running(t, recorder)
-		want := func(counts ...int32) {
-			t.Helper()
-			synctest.Wait()
-			var got []int32
-			for _, event := range s.kept {
-				count := int32(1)
-				if event.Series != nil {
-					count = event.Series.Count
-					if at := event.Series.LastObservedTime; !at.Time.Equal(time.Now().Truncate(time.Microsecond)) {
-						t.Errorf("observed at %v, want now", at)
-					}
-				}
-				got = append(got, count)
-			}
-			slices.Sort(got)
-			if diff := cmp.Diff(counts, got); diff != "" {
-				t.Errorf("counts of all Events (-want +got):\n%s", diff)
-			}
-		}
-		recorder.Event(about(""))
-		want(1)
-		time.Sleep(continues)
-		recorder.Event(about(""))
-		want(2)
-		time.Sleep(continues)
-		recorder.Event(about(""))
-		want(3)
-		clear(s.kept)
-		recorder.Event(about(""))
-		want(1)
-		time.Sleep(continues + time.Second)
-		recorder.Event(about(""))
-		want(1, 1)
-		other := about("")
-		other.Message = "Neither is this one."
-		recorder.Event(other)
-		want(1, 1, 1)
-		stop()
-	})
-}
-
 // TestName checks that a name is one that the API accepts.
 func TestName(t *testing.T) {
 	for _, object := range []string{"n", strings.Repeat("n", 253), strings.Repeat("n", 230) + ".com.example.some-more.x"} {
@@ -392,14 +338,13 @@ func TestLog(t *testing.T) {
 	}{
 		{"unreachable, then not", []int{0, 0, 0, 0}, []proxy.Event{start}, "connection refused", "Events are published again"},
 		{"forbidden", []int{403, 403}, []proxy.Event{start, again}, `hint="allow create of events of events.k8s.io`, ""},
-		{"patch forbidden", nil, []proxy.Event{start, start}, `hint="allow patch of events of events.k8s.io`, ""},
 		{"once forbidden", []int{403, 403}, []proxy.Event{about("a"), about("b")}, `name="web"`, ""},
 		{"too long away", make([]int, 100), []proxy.Event{start}, "connection refused", ""},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				log := publish(t, &server{kept: map[string]*eventsv1.Event{}, refusals: test.refusals, createOnly: true}, test.events...)
+				log := publish(t, &server{kept: map[string]*eventsv1.Event{}, refusals: test.refusals}, test.events...)
 				_, line, _ := strings.Cut(log, "ERROR")
 				line, after, _ := strings.Cut(line, "\n")
 				if !strings.Contains(line, test.want) || !strings.Contains(after, test.after) {

@@ -13,27 +13,15 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 )
 
-// failures logs why Events cannot be published: each cause once, until a request with the same verb succeeds. It is safe for
-// concurrent use.
+// failures logs why Events cannot be published: each cause once, until a request succeeds. It is safe for concurrent use.
 type failures struct {
-	mu     sync.Mutex
-	logged logonce.Conditions[cause]
+	mu sync.Mutex
+	// logged are the causes; "" is that the server cannot be reached.
+	logged logonce.Conditions[metav1.StatusReason]
 }
-
-// cause is why a request failed. The reason is empty if the server cannot be reached.
-type cause struct {
-	verb   string
-	reason metav1.StatusReason
-}
-
-// The verbs.
-const (
-	create = "create"
-	patch  = "patch"
-)
 
 // note records the result of an attempt to publish an Event.
-func (f *failures) note(ctx context.Context, verb string, event *eventsv1.Event, err error) {
+func (f *failures) note(ctx context.Context, event *eventsv1.Event, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	logger := klog.FromContext(ctx)
@@ -41,21 +29,20 @@ func (f *failures) note(ctx context.Context, verb string, event *eventsv1.Event,
 	case errors.Is(ctx.Err(), context.Canceled):
 		return
 	case err == nil:
-		if ended := f.logged.EndedExcept(func(c cause) bool { return c.verb != verb && c.reason != "" }); len(ended) > 0 {
-			logger.Info("Events are published again", "verb", verb)
+		if ended := f.logged.EndedExcept(func(metav1.StatusReason) bool { return false }); len(ended) > 0 {
+			logger.Info("Events are published again")
 		}
 		return
 	}
-	why := cause{verb, apierrors.ReasonForError(err)}
 	about := []any{"kind", event.Regarding.Kind, "namespace", event.Regarding.Namespace, "name", event.Regarding.Name, "reason", event.Reason}
-	if !f.logged.Changed(why, "") {
+	if !f.logged.Changed(apierrors.ReasonForError(err), "") {
 		logger.V(4).Info("Failed to publish another event", append(about, "err", err)...)
 		return
 	}
 	hint := "it will be retried for some minutes"
 	switch {
 	case apierrors.IsForbidden(err):
-		hint = "allow " + verb + " of events of events.k8s.io: bind the ClusterRole system:node-proxier to the proxy's user"
+		hint = "allow create of events of events.k8s.io: bind the ClusterRole system:node-proxier to the proxy's user"
 	case isFinal(err):
 		hint = "it is not retried; it has no effect on Services"
 	}

@@ -15,7 +15,7 @@ const (
 	burst = 25
 	// rate is in Events a second.
 	rate = 1.0 / 300
-	// maxObjects is the number of objects, and of series, that are remembered.
+	// maxObjects is the number of objects that are remembered.
 	maxObjects = 4096
 )
 
