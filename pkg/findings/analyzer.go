@@ -116,7 +116,7 @@ type claim struct {
 
 // New returns an Analyzer that has seen nothing yet.
 func New(options Options) *Analyzer {
-	a := &Analyzer{options: options, report: Report{TypeMeta: v1alpha1.Meta("Analysis"), ModeDifferences: options.Differences, Findings: []Finding{}},
+	a := &Analyzer{options: options, report: Report{TypeMeta: v1alpha1.Meta(v1alpha1.KindAnalysis), ModeDifferences: options.Differences, Findings: []Finding{}},
 		wanted: map[Code]Severity{}, nodes: map[netip.Addr]string{}, clusters: map[netip.Addr]string{}}
 	for _, code := range Codes(options.Groups...) {
 		if d, _ := Define(code); !slices.Contains(options.Skip, code) {

@@ -128,9 +128,6 @@ type Report struct {
 	someUnknown bool // nodes without a pod are not listed
 }
 
-// kindReport is the kind of a report.
-const kindReport = "Fleet"
-
 // Fine reports whether all nodes serve, and agree; of a report that was compared with an earlier one, whether no node is worse.
 func (r *Report) Fine() bool {
 	if r.Before != nil {
@@ -145,7 +142,7 @@ func (f *Fleet) Ask(ctx context.Context) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	report := &Report{TypeMeta: v1alpha1.Meta(kindReport), Time: time.Now(), Nodes: make([]*Node, len(targets)), Notes: notes, someUnknown: len(notes) > 0}
+	report := &Report{TypeMeta: v1alpha1.Meta(v1alpha1.KindFleet), Time: time.Now(), Nodes: make([]*Node, len(targets)), Notes: notes, someUnknown: len(notes) > 0}
 	f.each(len(targets), parallel, func(i int) { report.Nodes[i] = f.ask(ctx, targets[i]) })
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)

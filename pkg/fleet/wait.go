@@ -70,7 +70,7 @@ func (f *Fleet) round(ctx context.Context, name cluster.ServiceName) (*Waited, e
 	if err != nil {
 		return nil, err
 	}
-	w := &Waited{TypeMeta: v1alpha1.Meta("FleetWait"), Service: name.String(), Endpoints: want.Endpoints.All, Nodes: len(targets), Notes: notes}
+	w := &Waited{TypeMeta: v1alpha1.Meta(v1alpha1.KindFleetWait), Service: name.String(), Endpoints: want.Endpoints.All, Nodes: len(targets), Notes: notes}
 	reasons := make([][]string, len(targets))
 	f.each(len(targets), parallel, func(i int) { reasons[i] = f.behind(ctx, targets[i], name, want) })
 	for i, why := range reasons {

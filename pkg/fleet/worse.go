@@ -26,7 +26,7 @@ func Read(text []byte) (*Report, error) {
 	if err := yaml.Unmarshal(text, report); err != nil {
 		return nil, err
 	}
-	if report.TypeMeta != v1alpha1.Meta(kindReport) || report.Time.IsZero() {
+	if report.TypeMeta != v1alpha1.Meta(v1alpha1.KindFleet) || report.Time.IsZero() {
 		return nil, fmt.Errorf("it is no report of \"kube-proxy fleet -o json\": kind is %q, apiVersion %q", report.Kind, report.APIVersion)
 	}
 	if slices.Contains(report.Nodes, nil) {

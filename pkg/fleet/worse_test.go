@@ -60,7 +60,7 @@ func TestWorse(t *testing.T) {
 
 // TestReadNull reads a report with a node that is null.
 func TestReadNull(t *testing.T) {
-	if _, err := Read([]byte(`{"kind": "Fleet", "apiVersion": "` + v1alpha1.Meta(kindReport).APIVersion + `", "time": "2026-01-01T00:00:00Z", "nodes": [null]}`)); err == nil || !strings.Contains(err.Error(), "null") {
+	if _, err := Read([]byte(`{"kind": "Fleet", "apiVersion": "` + v1alpha1.Meta(v1alpha1.KindFleet).APIVersion + `", "time": "2026-01-01T00:00:00Z", "nodes": [null]}`)); err == nil || !strings.Contains(err.Error(), "null") {
 		t.Error(err)
 	}
 }
@@ -78,7 +78,7 @@ func TestNote(t *testing.T) {
 func TestCompareWith(t *testing.T) {
 	at := time.Date(2026, 11, 28, 10, 0, 0, 0, time.UTC)
 	report := func(dispute []Disagreement, names ...string) *Report {
-		r := &Report{TypeMeta: v1alpha1.Meta(kindReport), Time: at, Disagreements: dispute}
+		r := &Report{TypeMeta: v1alpha1.Meta(v1alpha1.KindFleet), Time: at, Disagreements: dispute}
 		for _, name := range names {
 			r.Nodes = append(r.Nodes, &Node{Name: name, State: Serving, Health: healthy})
 		}

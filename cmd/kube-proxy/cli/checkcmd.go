@@ -144,7 +144,7 @@ func runCheck(cmd *cobra.Command, opts *checkOptions) error {
 		Mode   string         `json:"mode"`
 		Status check.Status   `json:"status"`
 		Checks []check.Result `json:"checks"`
-	}{v1alpha1.Meta("NodeCheck"), name, checker.Node.Mode, worst, results}, func() string { return checksText(results) })
+	}{v1alpha1.Meta(v1alpha1.KindNodeCheck), name, checker.Node.Mode, worst, results}, func() string { return checksText(results) })
 	if err == nil && (worst == check.Fail || worst == check.Warn && opts.strict) {
 		return app.ExitCode{Code: app.ExitFailure}
 	}

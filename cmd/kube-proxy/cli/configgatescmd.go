@@ -50,5 +50,5 @@ func printGates(out io.Writer, output string) error {
 	return printObject(out, output, struct {
 		v1alpha1.TypeMeta
 		Items []gate `json:"items"`
-	}{v1alpha1.Meta("FeatureGateList"), gates})
+	}{v1alpha1.Meta(v1alpha1.KindFeatureGateList), gates})
 }

@@ -69,7 +69,7 @@ func validateFiles(cmd *cobra.Command, names []string, strict bool, output strin
 		if err := printObject(cmd.OutOrStdout(), output, struct {
 			v1alpha1.TypeMeta
 			Files []verdict `json:"files"`
-		}{v1alpha1.Meta("ConfigValidation"), verdicts}); err != nil {
+		}{v1alpha1.Meta(v1alpha1.KindConfigValidation), verdicts}); err != nil {
 			return err
 		}
 		if !valid {

@@ -24,6 +24,14 @@ const (
 	KindStatus      = "Status"
 
 	KindOpenConnections = "OpenConnections"
+
+	// Those that only commands print are beside what they report on.
+	KindAnalysis         = "Analysis"
+	KindConfigValidation = "ConfigValidation"
+	KindFeatureGateList  = "FeatureGateList"
+	KindFleet            = "Fleet"
+	KindFleetWait        = "FleetWait"
+	KindNodeCheck        = "NodeCheck"
 )
 
 // TypeMeta identifies an object.
