@@ -121,11 +121,18 @@ type Report struct {
 	Disagreements []Disagreement `json:"disagreements,omitempty"`
 	// Notes are what the report does not include, and why.
 	Notes []string `json:"notes,omitempty"`
-	// Before is the time of the report that this one was compared with, and Worse are the nodes that are worse than in that one.
+	// Before is the time of the report that this one was compared with, and Worse are the nodes that are worse than in that one: what
+	// is wrong now and was not.
 	Before *time.Time `json:"before,omitempty"`
-	Worse  []Worse    `json:"worse,omitempty"`
+	Worse  []Fault    `json:"worse,omitempty"`
 
 	someUnknown bool // nodes without a pod are not listed
+}
+
+// Fault is what is wrong with a node.
+type Fault struct {
+	Node    string   `json:"node"`
+	Reasons []string `json:"reasons"`
 }
 
 // kindReport is the kind of a report.

@@ -32,16 +32,10 @@ type Waited struct {
 	Endpoints int `json:"endpoints"`
 	// Nodes is how many nodes were asked.
 	Nodes int `json:"nodes"`
-	// Behind are those that do not serve all of it yet, with the reasons.
-	Behind []Behind `json:"behind,omitempty"`
+	// Behind are those that do not serve all of it yet.
+	Behind []Fault `json:"behind,omitempty"`
 	// Notes are what the result does not include, and why.
 	Notes []string `json:"notes,omitempty"`
-}
-
-// Behind is a node that does not serve a Service as it is.
-type Behind struct {
-	Node    string   `json:"node"`
-	Reasons []string `json:"reasons"`
 }
 
 // Wait returns when the proxy of every node has programmed a Service as the API server has it now, with all endpoints. After timeout, or when
@@ -75,7 +69,7 @@ func (f *Fleet) round(ctx context.Context, name cluster.ServiceName) (*Waited, e
 	f.each(len(targets), parallel, func(i int) { reasons[i] = f.behind(ctx, targets[i], name, want) })
 	for i, why := range reasons {
 		if len(why) > 0 {
-			w.Behind = append(w.Behind, Behind{targets[i].node, why})
+			w.Behind = append(w.Behind, Fault{targets[i].node, why})
 		}
 	}
 	return w, nil
