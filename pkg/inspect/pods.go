@@ -15,12 +15,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 )
 
-// ParsePod splits NAMESPACE/POD. It is not ok for any other text.
-func ParsePod(text string) (namespace, pod string, ok bool) {
-	namespace, pod, ok = strings.Cut(text, "/")
-	return namespace, pod, ok && namespace != "" && pod != "" && !strings.Contains(pod, "/")
-}
-
 // Pod is a pod with its IP addresses.
 type Pod struct {
 	namespace, name string
