@@ -12,9 +12,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
@@ -103,9 +100,7 @@ const (
 func New(config *rest.Config, options Options) (*Fleet, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the number of questions at a time is bounded
-	clients, err := apiclient.New(config,
-		apiclient.Kinds{Version: corev1.SchemeGroupVersion, Objects: []runtime.Object{&corev1.PodList{}, &corev1.Service{}}},
-		apiclient.Kinds{Version: discoveryv1.SchemeGroupVersion, Objects: []runtime.Object{&discoveryv1.EndpointSliceList{}}})
+	clients, err := apiclient.New(config, apiclient.Pods, apiclient.Services, apiclient.EndpointSlices)
 	if err != nil {
 		return nil, err
 	}

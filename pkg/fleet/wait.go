@@ -11,16 +11,12 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/pkg/status"
-)
-
-var (
-	services       = corev1.SchemeGroupVersion.WithResource("services")
-	endpointSlices = discoveryv1.SchemeGroupVersion.WithResource("endpointslices")
 )
 
 // Waited is the result of Wait.
@@ -115,12 +111,12 @@ func refused(reason string) bool {
 // present returns a Service as the API server has it, described by the code that a proxy describes it with.
 func (f *Fleet) present(ctx context.Context, name cluster.ServiceName) (*v1alpha1.Service, error) {
 	var object corev1.Service
-	if err := f.clients.Get(ctx, services, name.Namespace, name.Name, &object); err != nil {
+	if err := f.clients.Get(ctx, apiclient.Services, name.Namespace, name.Name, &object); err != nil {
 		return nil, fmt.Errorf("read Service %s: %w", name, err)
 	}
 	var list discoveryv1.EndpointSliceList
 	of := metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + name.Name}
-	if err := f.clients.List(ctx, endpointSlices, name.Namespace, of, &list); err != nil {
+	if err := f.clients.List(ctx, apiclient.EndpointSlices, name.Namespace, of, &list); err != nil {
 		return nil, fmt.Errorf("list the EndpointSlices of %s: %w", name, err)
 	}
 	builder := cluster.NewBuilder("")
