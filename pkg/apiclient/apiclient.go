@@ -1,4 +1,4 @@
-// Package apiclient creates clients of an API server for a few kinds of objects.
+// Package apiclient creates clients of an API server for a few resources.
 //
 // Those of client-go (k8s.io/client-go/kubernetes, and what imports it: tools/events, tools/record, leader election, informers) register
 // every kind of every API group, and the proxy reads four kinds and writes one. Without them the program has 26.0 instead of 37.8 MB,
@@ -10,6 +10,11 @@ import (
 	"context"
 	"fmt"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -24,19 +29,34 @@ const (
 	ProtoOrJSON = Protobuf + ",application/json"
 )
 
-// Kinds are kinds of objects of one version of an API group.
-type Kinds struct {
-	Version schema.GroupVersion
-	// Objects are an empty value of each type that is read or written: objects or lists.
-	Objects []runtime.Object
+// Resource is a resource of an API server.
+type Resource struct {
+	schema.GroupVersionResource
+	// types are an empty value of each type that is read or written: an object or a list.
+	types []runtime.Object
 }
 
-// Scheme returns a scheme of only these kinds, and of the status that describes an error.
-func Scheme(kinds ...Kinds) *runtime.Scheme {
+// The resources that are read or written.
+var (
+	Services       = resource(corev1.SchemeGroupVersion, "services", &corev1.Service{}, &corev1.ServiceList{})
+	EndpointSlices = resource(discoveryv1.SchemeGroupVersion, "endpointslices", &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{})
+	Nodes          = resource(corev1.SchemeGroupVersion, "nodes", &corev1.Node{}, &corev1.NodeList{})
+	ServiceCIDRs   = resource(networkingv1.SchemeGroupVersion, "servicecidrs", &networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{})
+	Events         = resource(eventsv1.SchemeGroupVersion, "events", &eventsv1.Event{})
+	Pods           = resource(corev1.SchemeGroupVersion, "pods", &corev1.Pod{}, &corev1.PodList{})
+	AccessReviews  = resource(authorizationv1.SchemeGroupVersion, "selfsubjectaccessreviews", &authorizationv1.SelfSubjectAccessReview{})
+)
+
+func resource(version schema.GroupVersion, name string, types ...runtime.Object) Resource {
+	return Resource{version.WithResource(name), types}
+}
+
+// Scheme returns a scheme of only the types of these resources, and of the status that describes an error.
+func Scheme(resources ...Resource) *runtime.Scheme {
 	scheme := runtime.NewScheme()
-	for _, k := range kinds {
-		scheme.AddKnownTypes(k.Version, k.Objects...)
-		metav1.AddToGroupVersion(scheme, k.Version)
+	for _, r := range resources {
+		scheme.AddKnownTypes(r.GroupVersion(), r.types...)
+		metav1.AddToGroupVersion(scheme, r.GroupVersion())
 	}
 	scheme.AddUnversionedTypes(schema.GroupVersion{Version: "v1"}, &metav1.Status{})
 	return scheme
@@ -45,18 +65,18 @@ func Scheme(kinds ...Kinds) *runtime.Scheme {
 // Clients are the clients of one API server.
 type Clients map[schema.GroupVersion]rest.Interface
 
-// New returns clients for these kinds, which exchange protobuf unless config chooses another media type. It connects with the first
+// New returns clients for these resources, which exchange protobuf unless config chooses another media type. It connects with the first
 // request; an error means that the configuration is invalid.
-func New(config *rest.Config, kinds ...Kinds) (Clients, error) {
+func New(config *rest.Config, resources ...Resource) (Clients, error) {
 	if config.ContentType == "" && config.AcceptContentTypes == "" {
 		config = rest.CopyConfig(config)
 		config.ContentType, config.AcceptContentTypes = Protobuf, ProtoOrJSON
 	}
-	versions := make([]schema.GroupVersion, len(kinds))
-	for i, k := range kinds {
-		versions[i] = k.Version
+	versions := make([]schema.GroupVersion, len(resources))
+	for i, r := range resources {
+		versions[i] = r.GroupVersion()
 	}
-	return WithCodecs(config, serializer.NewCodecFactory(Scheme(kinds...)).WithoutConversion(), versions...)
+	return WithCodecs(config, serializer.NewCodecFactory(Scheme(resources...)).WithoutConversion(), versions...)
 }
 
 // WithCodecs is New with other serializers.
@@ -81,17 +101,17 @@ func WithCodecs(config *rest.Config, codecs runtime.NegotiatedSerializer, versio
 }
 
 // List requests a list of the objects of a resource; of all namespaces if namespace is empty.
-func (c Clients) List(ctx context.Context, of schema.GroupVersionResource, namespace string, options metav1.ListOptions, into runtime.Object) error {
+func (c Clients) List(ctx context.Context, of Resource, namespace string, options metav1.ListOptions, into runtime.Object) error {
 	return on(c[of.GroupVersion()].Get(), of, namespace).VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Into(into)
 }
 
 // Get requests an object.
-func (c Clients) Get(ctx context.Context, of schema.GroupVersionResource, namespace, name string, into runtime.Object) error {
+func (c Clients) Get(ctx context.Context, of Resource, namespace, name string, into runtime.Object) error {
 	return on(c[of.GroupVersion()].Get(), of, namespace).Name(name).Do(ctx).Into(into)
 }
 
 // Create creates an object; into becomes the server's answer. A nil into ignores it.
-func (c Clients) Create(ctx context.Context, of schema.GroupVersionResource, namespace string, object, into runtime.Object) error {
+func (c Clients) Create(ctx context.Context, of Resource, namespace string, object, into runtime.Object) error {
 	answer := on(c[of.GroupVersion()].Post(), of, namespace).Body(object).Do(ctx)
 	if into == nil {
 		return answer.Error()
@@ -100,11 +120,11 @@ func (c Clients) Create(ctx context.Context, of schema.GroupVersionResource, nam
 }
 
 // PatchJSON changes an object by a JSON patch (RFC 6902).
-func (c Clients) PatchJSON(ctx context.Context, of schema.GroupVersionResource, namespace, name string, patch []byte) error {
+func (c Clients) PatchJSON(ctx context.Context, of Resource, namespace, name string, patch []byte) error {
 	return on(c[of.GroupVersion()].Patch(types.JSONPatchType), of, namespace).Name(name).Body(patch).Do(ctx).Error()
 }
 
 // on adds what a request is about.
-func on(request *rest.Request, of schema.GroupVersionResource, namespace string) *rest.Request {
+func on(request *rest.Request, of Resource, namespace string) *rest.Request {
 	return request.NamespaceIfScoped(namespace, namespace != "").Resource(of.Resource)
 }

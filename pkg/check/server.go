@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
@@ -19,21 +18,12 @@ import (
 // servicesPage is the number of Services of one request.
 const servicesPage = 500
 
-// The resources that are read, and the reviews that are created.
-var (
-	nodeKind    = corev1.SchemeGroupVersion.WithResource("nodes")
-	serviceKind = corev1.SchemeGroupVersion.WithResource("services")
-	reviewKind  = authorizationv1.SchemeGroupVersion.WithResource("selfsubjectaccessreviews")
-)
-
 // server is an API server.
 type server struct{ clients apiclient.Clients }
 
 // NewAPI returns an API server, to which it connects at the first request.
 func NewAPI(config *rest.Config) (API, error) {
-	clients, err := apiclient.New(config,
-		apiclient.Kinds{Version: corev1.SchemeGroupVersion, Objects: []runtime.Object{&corev1.NodeList{}, &corev1.ServiceList{}}},
-		apiclient.Kinds{Version: authorizationv1.SchemeGroupVersion, Objects: []runtime.Object{&authorizationv1.SelfSubjectAccessReview{}}})
+	clients, err := apiclient.New(config, apiclient.Nodes, apiclient.Services, apiclient.AccessReviews)
 	return &server{clients}, err
 }
 
@@ -42,7 +32,7 @@ func (s *server) Allowed(ctx context.Context, right Right) (bool, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: right.Verb, Group: right.Group, Resource: right.Resource}}}
 	var answer authorizationv1.SelfSubjectAccessReview
-	err := s.clients.Create(ctx, reviewKind, metav1.NamespaceNone, review, &answer)
+	err := s.clients.Create(ctx, apiclient.AccessReviews, metav1.NamespaceNone, review, &answer)
 	if err != nil {
 		return false, fmt.Errorf("review the right to %s %s: %w", right.Verb, right.Resource, err)
 	}
@@ -52,7 +42,7 @@ func (s *server) Allowed(ctx context.Context, right Right) (bool, error) {
 // NodeAddresses is part of [API]: the addresses that the proxy uses. It lists, because the proxy need not have the right to get.
 func (s *server) NodeAddresses(ctx context.Context, name string) (addrs []netip.Addr, found bool, err error) {
 	var list corev1.NodeList
-	err = s.clients.List(ctx, nodeKind, metav1.NamespaceAll, metav1.ListOptions{FieldSelector: "metadata.name=" + name}, &list)
+	err = s.clients.List(ctx, apiclient.Nodes, metav1.NamespaceAll, metav1.ListOptions{FieldSelector: "metadata.name=" + name}, &list)
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && len(list.Items) == 0:
 		return nil, false, nil
@@ -69,7 +59,7 @@ func (s *server) HealthCheckNodePorts(ctx context.Context) ([]uint16, error) {
 	var ports []uint16
 	for next := ""; ; {
 		var list corev1.ServiceList
-		if err := s.clients.List(ctx, serviceKind, metav1.NamespaceAll, metav1.ListOptions{Limit: servicesPage, Continue: next}, &list); err != nil {
+		if err := s.clients.List(ctx, apiclient.Services, metav1.NamespaceAll, metav1.ListOptions{Limit: servicesPage, Continue: next}, &list); err != nil {
 			return nil, err
 		}
 		for i := range list.Items {

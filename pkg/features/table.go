@@ -20,8 +20,6 @@ type row struct {
 	specs featuregate.VersionedSpecs
 	// effect describes what the gate does, end when it is planned to be locked or removed.
 	effect, end string
-	// details are more Markdown about it, if one paragraph is not enough.
-	details string
 }
 
 // The planned ends that several gates have.
@@ -84,42 +82,12 @@ func table() []row {
 		{name: ResetGoneEndpoints, specs: alpha(), end: mayChange,
 			effect: "Resets TCP connections to endpoints that no EndpointSlice lists any more, instead of letting clients hang, and rejects TCP by " +
 				"resets instead of ICMP errors. Lets SCTP clients of such endpoints begin anew.",
-			details: resetDetails,
 		},
 		{name: ServiceLimits, specs: alpha(), end: mayChange,
 			effect: "Bounds the connections of Services by an annotation, and for namespaces by connectionLimits in the configuration file: docs/limits.md.",
 		},
 	}
 }
-
-// resetDetails describes what ResetGoneEndpoints does to each client.
-const resetDetails = `An endpoint is gone when for half a second no EndpointSlice of any Service lists its address: its pod is deleted, or its node. Headless Services
-and those of other proxies (label service.kubernetes.io/service-proxy-name) do not count. The entries of its connections are then deleted from the
-connection tracking table, so that their next packet is a new one. Without the gate these clients hang, some 15 minutes:
-
-| a client | |
-|---|---|
-| sends, and other endpoints are left | another endpoint gets its packet, and resets the connection, from the Service's address |
-| sends, and no endpoint is left | the node resets the connection |
-| on this node, in the host's network (the kubelet) | gets ECONNABORTED at once, also if it only waits |
-| elsewhere, and only waits | learns nothing until it sends: use TCP keepalive, pings of HTTP/2 and gRPC, or read timeouts |
-| still connects | its next SYN goes to another endpoint, not to the same one for 2 minutes |
-
-These connections go on as without the gate:
-
-* to an endpoint that is unready or terminates, or whose removal --relist-guard holds back;
-* of a Service that was deleted, and to endpoints that went while the proxy did not run;
-* in iptables mode, to an address with traffic policy Local, when only other nodes have endpoints;
-* of other clients than this node's own, if net.netfilter.nf_conntrack_tcp_loose is 0 (the default is 1).
-
-A pod that runs on, but that no Service selects any more, loses its connections. So does an API server that shuts down: it leaves the Service
-kubernetes while it still answers its last requests. At most 10,000 connections are reset in a second. The metric
-serviceproxy_connections_to_gone_endpoints_reset_total counts them, and the log has one line in 10 s. Without CONFIG_INET_DIAG_DESTROY or
-CAP_NET_ADMIN, one line says so, and the node's own clients are reset at their next packet.
-
-The entries of SCTP associations are deleted too, also if the endpoint went while the proxy did not run, so that a client that begins anew from
-the same port (INIT) reaches another endpoint: without the gate its packets go to the gone one for as long as it sends any. If the pod runs on,
-its association ends, and the client does not learn it. With several addresses (multi-homing) only the path through the Service's address works.`
 
 // specs returns the specs of the rows that have any.
 func specs() map[featuregate.Feature]featuregate.VersionedSpecs {
@@ -143,14 +111,13 @@ func find(name featuregate.Feature) row {
 
 // Description documents one gate.
 type Description struct {
-	Name string
+	Name string `json:"name"`
 	// Stage is alpha, beta, GA or deprecated.
-	Stage   string
-	Default bool
+	Stage   string `json:"stage"`
+	Default bool   `json:"default"`
 	// Effect describes what the gate does, End when it is planned to be locked or removed.
-	Effect, End string
-	// Details are more Markdown about it, often "".
-	Details string
+	Effect string `json:"effect"`
+	End    string `json:"plannedEnd"`
 }
 
 // String returns the gate in one line, as in --help.
@@ -168,7 +135,7 @@ func Describe() []Description {
 		if spec.PreRelease == featuregate.GA {
 			stage = "GA"
 		}
-		all = append(all, Description{Name: string(name), Stage: stage, Default: spec.Default, Effect: r.effect, End: r.end, Details: r.details})
+		all = append(all, Description{Name: string(name), Stage: stage, Default: spec.Default, Effect: r.effect, End: r.end})
 	}
 	return all
 }

@@ -53,7 +53,7 @@ func (v *view) service(s *cluster.Service, decided *plan.Service) {
 	for _, problem := range v.plan.Problems(s.Name, nil) {
 		message := strings.ReplaceAll(problem.Message, "this node", "every node") // see everyNode
 		f := Finding{Code: Code(problem.Reason), Kind: "Service", Namespace: s.Name.Namespace, Name: s.Name.Name, Message: message}
-		if f.Code == NoEndpoints && len(s.Slices) > 0 && !slices.ContainsFunc(s.Slices, hasEndpoints) {
+		if f.Code == plan.ProblemNoEndpoints && len(s.Slices) > 0 && !slices.ContainsFunc(s.Slices, hasEndpoints) {
 			f.Severity = Info
 		}
 		v.Add(f)

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
@@ -23,7 +22,7 @@ import (
 // kind is a kind of objects that is listed.
 type kind struct {
 	what     string
-	resource schema.GroupVersionResource
+	resource apiclient.Resource
 	limit    int64 // the objects of one page
 	list     func() list
 }
@@ -37,14 +36,14 @@ type list interface {
 // kinds are those that an Analyzer needs. A Node is some tens of kilobytes, most of it the names of images.
 func (a *Analyzer) kinds() []kind {
 	kinds := []kind{
-		{"Nodes", corev1.SchemeGroupVersion.WithResource("nodes"), 100, func() list { return &corev1.NodeList{} }},
-		{"Services", corev1.SchemeGroupVersion.WithResource("services"), 500, func() list { return &corev1.ServiceList{} }},
+		{"Nodes", apiclient.Nodes, 100, func() list { return &corev1.NodeList{} }},
+		{"Services", apiclient.Services, 500, func() list { return &corev1.ServiceList{} }},
 	}
 	if a.objects == nil {
 		return kinds
 	}
-	return append(kinds, kind{"EndpointSlices", discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), 500, func() list { return &discoveryv1.EndpointSliceList{} }},
-		kind{cidrs, networkingv1.SchemeGroupVersion.WithResource("servicecidrs"), 500, func() list { return &networkingv1.ServiceCIDRList{} }})
+	return append(kinds, kind{"EndpointSlices", apiclient.EndpointSlices, 500, func() list { return &discoveryv1.EndpointSliceList{} }},
+		kind{cidrs, apiclient.ServiceCIDRs, 500, func() list { return &networkingv1.ServiceCIDRList{} }})
 }
 
 // cidrs is a kind that API servers before Kubernetes 1.33 do not have.
@@ -54,11 +53,7 @@ const cidrs = "ServiceCIDRs"
 func Connect(config *rest.Config) (apiclient.Clients, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
-	return apiclient.New(config,
-		apiclient.Kinds{Version: corev1.SchemeGroupVersion, Objects: []runtime.Object{&corev1.NodeList{}, &corev1.ServiceList{}}},
-		apiclient.Kinds{Version: discoveryv1.SchemeGroupVersion, Objects: []runtime.Object{&discoveryv1.EndpointSliceList{}}},
-		apiclient.Kinds{Version: networkingv1.SchemeGroupVersion, Objects: []runtime.Object{&networkingv1.ServiceCIDRList{}}},
-	)
+	return apiclient.New(config, apiclient.Nodes, apiclient.Services, apiclient.EndpointSlices, apiclient.ServiceCIDRs)
 }
 
 // Cluster analyzes the Nodes and Services of a cluster and, if they are needed, its EndpointSlices and ServiceCIDRs. It

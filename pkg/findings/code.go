@@ -1,15 +1,11 @@
 package findings
 
-import (
-	"slices"
+import "slices"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
-)
-
-// Code is a kind of finding: what is wrong with a Service has the reasons of plan.ProblemReasons.
+// Code is a kind of finding: what is wrong with a Service has the reasons of plan.ProblemReasons as codes.
 type Code string
 
-// The codes; [Definitions] describes each.
+// The other codes; [Definitions] describes each.
 const (
 	ExternalIPs          Code = "ExternalIPs"
 	ExternalIPCapture    Code = "ExternalIPCapture"
@@ -20,9 +16,6 @@ const (
 	LostSetting          Code = "SettingWithoutEffect"
 	NodeKernel           Code = "NodeKernelTooOld"
 
-	NoSuchPort          Code = plan.ProblemNoSuchPort
-	NoEndpoints         Code = plan.ProblemNoEndpoints
-	NoLocalEndpoints    Code = plan.ProblemNoLocalEndpoints
 	OnlyTerminating     Code = "OnlyTerminatingEndpoints"
 	SliceWithoutService Code = "SliceWithoutService"
 	EndpointAddress     Code = "EndpointAddressForbidden"
@@ -30,17 +23,10 @@ const (
 	EndpointOfOther     Code = "EndpointOfOtherNamespace"
 	EndpointNode        Code = "EndpointNodeMissing"
 
-	Contested           Code = plan.ProblemContested
 	ClusterIPShared     Code = "ClusterIPShared"
 	OutsideServiceCIDRs Code = "ClusterIPOutsideServiceCIDRs"
 	InsideServiceCIDRs  Code = "AddressInsideServiceCIDRs"
 	AddressForbidden    Code = "AddressForbidden"
-	ExternalIPsWithheld Code = plan.ProblemExternalIPsNotServed
-	FamilyNotServed     Code = plan.ProblemFamilyNotServed
-	StatusNotServed     Code = plan.ProblemStatusNotServed
-	TooLarge            Code = plan.ProblemTooLarge
-	Balancing           Code = plan.ProblemBalancing
-	Fence               Code = plan.ProblemFence
 	SourceRanges        Code = "SourceRangesOneFamily"
 	NodePortRange       Code = "NodePortOutsideRange"
 	HealthCheckShared   Code = "HealthCheckPortShared"

@@ -1,5 +1,7 @@
 package findings
 
+import "github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
+
 func upgradeDefinitions() []Definition {
 	return []Definition{
 		{ExternalIPs, Warning, []Group{Upgrade},
@@ -33,15 +35,15 @@ func upgradeDefinitions() []Definition {
 
 func endpointDefinitions() []Definition {
 	return []Definition{
-		{NoSuchPort, Error, []Group{Endpoints},
+		{plan.ProblemNoSuchPort, Error, []Group{Endpoints},
 			"An EndpointSlice with endpoints lacks a port of its Service, by name and protocol.",
 			"If targetPort is a name, compare it with the pods' containers[].ports[].name. In slices of another controller (label " +
 				"endpointslice.kubernetes.io/managed-by) the port needs the name that it has in the Service."},
-		{NoEndpoints, Warning, []Group{Endpoints},
+		{plan.ProblemNoEndpoints, Warning, []Group{Endpoints},
 			"No endpoint can be used, in one IP family at least: connections are rejected. Info if the slices are empty, as after scaling to 0.",
 			"Do what the message says. Without a selector, write EndpointSlices (kind Endpoints is not read). publishNotReadyAddresses uses endpoints " +
 				"that are not ready, ipFamilyPolicy SingleStack drops a family."},
-		{NoLocalEndpoints, Error, []Group{Endpoints},
+		{plan.ProblemNoLocalEndpoints, Error, []Group{Endpoints},
 			"A traffic policy is Local, and no usable endpoint names a node: every node drops the traffic.",
 			"Set nodeName of the endpoints, or the traffic policy Cluster, which endpoints outside the cluster need."},
 		{OnlyTerminating, Warning, []Group{Endpoints},
@@ -67,7 +69,7 @@ func endpointDefinitions() []Definition {
 
 func addressDefinitions() []Definition {
 	return []Definition{
-		{Contested, Error, []Group{Addresses},
+		{plan.ProblemContested, Error, []Group{Addresses},
 			"Several Services claim an address, port and protocol: one is served, in the order cluster IP, load balancer IP, external IP, then by age.",
 			"Give the others another address or port."},
 		{ClusterIPShared, Error, []Group{Addresses},
@@ -82,22 +84,22 @@ func addressDefinitions() []Definition {
 		{AddressForbidden, Error, []Group{Addresses},
 			"A load balancer IP or external IP is a loopback, link-local, multicast or unspecified address.",
 			"Find out who wrote it: such addresses can capture traffic that nodes send to themselves (CVE-2020-8554)."},
-		{ExternalIPsWithheld, Warning, []Group{Addresses},
+		{plan.ProblemExternalIPsNotServed, Warning, []Group{Addresses},
 			"External IPs are not served, because the feature gate AllowServiceExternalIPs is off.",
 			"Apply what \"kube-proxy audit -o manifests\" prints instead; see docs/external-ips.md."},
-		{FamilyNotServed, Warning, []Group{Endpoints, Addresses},
+		{plan.ProblemFamilyNotServed, Warning, []Group{Endpoints, Addresses},
 			"Endpoints, a load balancer IP or an external IP are not served: the Service has no cluster IP of their IP family.",
 			"Set ipFamilyPolicy to PreferDualStack, or let the controller give an address of the Service's family."},
-		{StatusNotServed, Warning, []Group{Upgrade, Addresses},
+		{plan.ProblemStatusNotServed, Warning, []Group{Upgrade, Addresses},
 			"An address is in status.loadBalancer of a Service whose type is not LoadBalancer. It is not served.",
 			"Set the type to LoadBalancer, or find out which controller wrote or left it."},
-		{TooLarge, Error, []Group{Addresses},
+		{plan.ProblemTooLarge, Error, []Group{Addresses},
 			"A Service's last ports are not served: all its ports, addresses and endpoints would need too many rules.",
 			"Use several Services with fewer ports each; see docs/scale.md."},
-		{Balancing, Warning, []Group{Addresses},
+		{plan.ProblemBalancing, Warning, []Group{Addresses},
 			"Connections to a Service are not balanced as its annotations, or those of its EndpointSlices, say.",
 			"Correct the annotation, or use nftables mode; see docs/balancing.md."},
-		{Fence, Warning, []Group{Addresses},
+		{plan.ProblemFence, Warning, []Group{Addresses},
 			"Connections to a Service are not bounded as its annotation says, only as its namespace is.",
 			"Correct the annotation; see docs/limits.md."},
 		{SourceRanges, Warning, []Group{Addresses},

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
 
 // found adds a finding about a Service.
@@ -118,7 +119,7 @@ func (a *Analyzer) status(s *corev1.Service) {
 	}
 	for _, ingress := range s.Status.LoadBalancer.Ingress {
 		if ingress.IP != "" {
-			a.found(StatusNotServed, s, ingress.IP+" is in status.loadBalancer, but the type is "+string(cmp.Or(s.Spec.Type, corev1.ServiceTypeClusterIP))+": Kubernetes' own kube-proxy serves it, this one does not", "")
+			a.found(plan.ProblemStatusNotServed, s, ingress.IP+" is in status.loadBalancer, but the type is "+string(cmp.Or(s.Spec.Type, corev1.ServiceTypeClusterIP))+": Kubernetes' own kube-proxy serves it, this one does not", "")
 		}
 	}
 }

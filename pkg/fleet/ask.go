@@ -12,9 +12,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
@@ -103,9 +100,7 @@ const (
 func New(config *rest.Config, options Options) (*Fleet, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the number of questions at a time is bounded
-	clients, err := apiclient.New(config,
-		apiclient.Kinds{Version: corev1.SchemeGroupVersion, Objects: []runtime.Object{&corev1.PodList{}, &corev1.Service{}}},
-		apiclient.Kinds{Version: discoveryv1.SchemeGroupVersion, Objects: []runtime.Object{&discoveryv1.EndpointSliceList{}}})
+	clients, err := apiclient.New(config, apiclient.Pods, apiclient.Services, apiclient.EndpointSlices)
 	if err != nil {
 		return nil, err
 	}
@@ -121,11 +116,18 @@ type Report struct {
 	Disagreements []Disagreement `json:"disagreements,omitempty"`
 	// Notes are what the report does not include, and why.
 	Notes []string `json:"notes,omitempty"`
-	// Before is the time of the report that this one was compared with, and Worse are the nodes that are worse than in that one.
+	// Before is the time of the report that this one was compared with, and Worse are the nodes that are worse than in that one: what
+	// is wrong now and was not.
 	Before *time.Time `json:"before,omitempty"`
-	Worse  []Worse    `json:"worse,omitempty"`
+	Worse  []Fault    `json:"worse,omitempty"`
 
 	someUnknown bool // nodes without a pod are not listed
+}
+
+// Fault is what is wrong with a node.
+type Fault struct {
+	Node    string   `json:"node"`
+	Reasons []string `json:"reasons"`
 }
 
 // Fine reports whether all nodes serve, and agree; of a report that was compared with an earlier one, whether no node is worse.

@@ -37,11 +37,6 @@ type target struct {
 	problem string
 }
 
-var (
-	pods  = corev1.SchemeGroupVersion.WithResource("pods")
-	nodes = corev1.SchemeGroupVersion.WithResource("nodes")
-)
-
 // find returns the proxy's pod of each node that has one, sorted by node.
 func find(ctx context.Context, clients apiclient.Clients, of Selection) ([]target, error) {
 	options := metav1.ListOptions{LabelSelector: of.Selector, ResourceVersion: "0"} // from the API server's memory
@@ -49,7 +44,7 @@ func find(ctx context.Context, clients apiclient.Clients, of Selection) ([]targe
 		options.FieldSelector = "spec.nodeName=" + of.Node
 	}
 	var list corev1.PodList
-	if err := clients.List(ctx, pods, of.Namespace, options, &list); err != nil {
+	if err := clients.List(ctx, apiclient.Pods, of.Namespace, options, &list); err != nil {
 		return nil, fmt.Errorf("list the pods of the proxy in namespace %s: %w", of.Namespace, err)
 	}
 	best := map[string]*corev1.Pod{}
@@ -113,7 +108,7 @@ func targetOf(node string, pod *corev1.Pod) target {
 // nodeNames returns the names of all Linux nodes; ok is false without the right to list Nodes. It asks for metadata only: a Node may have
 // some tens of kilobytes.
 func nodeNames(ctx context.Context, clients apiclient.Clients) (names []string, ok bool, err error) {
-	body, err := clients[nodes.GroupVersion()].Get().Resource(nodes.Resource).Param("resourceVersion", "0").
+	body, err := clients[apiclient.Nodes.GroupVersion()].Get().Resource(apiclient.Nodes.Resource).Param("resourceVersion", "0").
 		SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json").DoRaw(ctx)
 	switch {
 	case apierrors.IsForbidden(err):

@@ -10,6 +10,8 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
 	"k8s.io/streaming/pkg/httpstream"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 )
 
 // Run runs a command in the proxy's container on the selected node, for what needs that node's kernel, and returns its exit code. It needs
@@ -19,7 +21,7 @@ func (f *Fleet) Run(ctx context.Context, stdout, stderr io.Writer, command ...st
 	if err != nil {
 		return 0, err
 	}
-	request := f.clients[pods.GroupVersion()].Post().Namespace(f.options.Namespace).Resource(pods.Resource).Name(t.pod).SubResource("exec").
+	request := f.clients[apiclient.Pods.GroupVersion()].Post().Namespace(f.options.Namespace).Resource(apiclient.Pods.Resource).Name(t.pod).SubResource("exec").
 		Param("container", container).Param("stdout", "true").Param("stderr", "true")
 	for _, word := range command {
 		request.Param("command", word)

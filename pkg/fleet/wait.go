@@ -11,16 +11,12 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/pkg/status"
-)
-
-var (
-	services       = corev1.SchemeGroupVersion.WithResource("services")
-	endpointSlices = discoveryv1.SchemeGroupVersion.WithResource("endpointslices")
 )
 
 // Waited is the result of Wait.
@@ -32,16 +28,10 @@ type Waited struct {
 	Endpoints int `json:"endpoints"`
 	// Nodes is how many nodes were asked.
 	Nodes int `json:"nodes"`
-	// Behind are those that do not serve all of it yet, with the reasons.
-	Behind []Behind `json:"behind,omitempty"`
+	// Behind are those that do not serve all of it yet.
+	Behind []Fault `json:"behind,omitempty"`
 	// Notes are what the result does not include, and why.
 	Notes []string `json:"notes,omitempty"`
-}
-
-// Behind is a node that does not serve a Service as it is.
-type Behind struct {
-	Node    string   `json:"node"`
-	Reasons []string `json:"reasons"`
 }
 
 // Wait returns when the proxy of every node has programmed a Service as the API server has it now, with all endpoints. After timeout, or when
@@ -75,7 +65,7 @@ func (f *Fleet) round(ctx context.Context, name cluster.ServiceName) (*Waited, e
 	f.each(len(targets), parallel, func(i int) { reasons[i] = f.behind(ctx, targets[i], name, want) })
 	for i, why := range reasons {
 		if len(why) > 0 {
-			w.Behind = append(w.Behind, Behind{targets[i].node, why})
+			w.Behind = append(w.Behind, Fault{targets[i].node, why})
 		}
 	}
 	return w, nil
@@ -121,12 +111,12 @@ func refused(reason string) bool {
 // present returns a Service as the API server has it, described by the code that a proxy describes it with.
 func (f *Fleet) present(ctx context.Context, name cluster.ServiceName) (*v1alpha1.Service, error) {
 	var object corev1.Service
-	if err := f.clients.Get(ctx, services, name.Namespace, name.Name, &object); err != nil {
+	if err := f.clients.Get(ctx, apiclient.Services, name.Namespace, name.Name, &object); err != nil {
 		return nil, fmt.Errorf("read Service %s: %w", name, err)
 	}
 	var list discoveryv1.EndpointSliceList
 	of := metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + name.Name}
-	if err := f.clients.List(ctx, endpointSlices, name.Namespace, of, &list); err != nil {
+	if err := f.clients.List(ctx, apiclient.EndpointSlices, name.Namespace, of, &list); err != nil {
 		return nil, fmt.Errorf("list the EndpointSlices of %s: %w", name, err)
 	}
 	builder := cluster.NewBuilder("")

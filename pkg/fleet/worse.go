@@ -13,13 +13,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
-// Worse is a node that is worse than in an earlier report.
-type Worse struct {
-	Node string `json:"node"`
-	// Reasons are what is wrong now and was not.
-	Reasons []string `json:"reasons"`
-}
-
 // Read reads a report that was written as JSON or YAML.
 func Read(text []byte) (*Report, error) {
 	report := &Report{}
@@ -58,13 +51,13 @@ func (r *Report) CompareWith(before *Report) {
 				strings.Join(services[:min(len(services), maxDifferences)], ", ")))
 		}
 		if len(reasons) > 0 {
-			r.Worse = append(r.Worse, Worse{n.Name, reasons})
+			r.Worse = append(r.Worse, Fault{n.Name, reasons})
 		}
 		delete(old, n.Name)
 	}
 	for _, n := range before.Nodes {
 		if old[n.Name] != nil && r.someUnknown {
-			r.Worse = append(r.Worse, Worse{n.Name, []string{"no pod of a proxy is there any more"}})
+			r.Worse = append(r.Worse, Fault{n.Name, []string{"no pod of a proxy is there any more"}})
 		}
 	}
 }

@@ -97,7 +97,7 @@ func TestCompareWith(t *testing.T) {
 	}
 	now := report([]Disagreement{about("a/old", "n1", "n3"), about("a/new", "n2")}, "n1", "n2", "n3")
 	now.CompareWith(before)
-	if diff := cmp.Diff([]Worse{{"n2", []string{"it disagrees with other nodes about 1 Service: a/new"}}, {"n3", []string{"it disagrees with other nodes about 1 Service: a/old"}}}, now.Worse); diff != "" || now.Fine() {
+	if diff := cmp.Diff([]Fault{{"n2", []string{"it disagrees with other nodes about 1 Service: a/new"}}, {"n3", []string{"it disagrees with other nodes about 1 Service: a/old"}}}, now.Worse); diff != "" || now.Fine() {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	out := now.Text()

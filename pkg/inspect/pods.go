@@ -9,17 +9,10 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 )
-
-// ParsePod splits NAMESPACE/POD. It is not ok for any other text.
-func ParsePod(text string) (namespace, pod string, ok bool) {
-	namespace, pod, ok = strings.Cut(text, "/")
-	return namespace, pod, ok && namespace != "" && pod != "" && !strings.Contains(pod, "/")
-}
 
 // Pod is a pod with its IP addresses.
 type Pod struct {
@@ -27,24 +20,16 @@ type Pod struct {
 	addresses       []string
 }
 
-// The resources that are read.
-var (
-	pods           = corev1.SchemeGroupVersion.WithResource("pods")
-	endpointSlices = discoveryv1.SchemeGroupVersion.WithResource("endpointslices")
-)
-
 // FindPod returns a pod. Without the right to read pods it looks for an EndpointSlice that names the pod: a proxy's service account
 // may list these.
 func FindPod(ctx context.Context, config *rest.Config, namespace, name string) (*Pod, error) {
-	clients, err := apiclient.New(config,
-		apiclient.Kinds{Version: corev1.SchemeGroupVersion, Objects: []runtime.Object{&corev1.Pod{}}},
-		apiclient.Kinds{Version: discoveryv1.SchemeGroupVersion, Objects: []runtime.Object{&discoveryv1.EndpointSliceList{}}})
+	clients, err := apiclient.New(config, apiclient.Pods, apiclient.EndpointSlices)
 	if err != nil {
 		return nil, fmt.Errorf("find the address of pod %s/%s: %w", namespace, name, err)
 	}
 	found := &Pod{namespace: namespace, name: name}
 	var pod corev1.Pod
-	switch err := clients.Get(ctx, pods, namespace, name, &pod); {
+	switch err := clients.Get(ctx, apiclient.Pods, namespace, name, &pod); {
 	case apierrors.IsForbidden(err):
 		if found.addresses, err = inSlices(ctx, clients, namespace, name); err != nil {
 			return nil, err
@@ -76,7 +61,7 @@ func (p *Pod) Address(ipv6 bool) (string, error) {
 // inSlices returns the addresses that EndpointSlices have for a pod.
 func inSlices(ctx context.Context, clients apiclient.Clients, namespace, name string) (addresses []string, err error) {
 	var list discoveryv1.EndpointSliceList
-	if err := clients.List(ctx, endpointSlices, namespace, metav1.ListOptions{}, &list); err != nil {
+	if err := clients.List(ctx, apiclient.EndpointSlices, namespace, metav1.ListOptions{}, &list); err != nil {
 		return nil, fmt.Errorf("find pod %s/%s, without the right to read pods: %w", namespace, name, err)
 	}
 	for _, slice := range list.Items {

@@ -17,7 +17,7 @@ type Rules struct {
 	// Mode is the proxy mode, Renderers are those of all modes.
 	Mode      string
 	Renderers map[string]backend.Renderer
-	// Families are those that have rules.
+	// Families are those that have rules, and counters.
 	Families []cluster.Family
 }
 

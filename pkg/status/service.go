@@ -247,7 +247,7 @@ func (s *State) addEndpoints(out *v1alpha1.Service, of *cluster.Service, planned
 	if counts != nil {
 		connections = counts.ByEndpoint()
 	}
-	counted := counts != nil && backend.Counted(s.Counter, s.Families) == backend.CountEndpoints
+	counted := counts != nil && backend.Counted(s.Counter, s.Rules.Families) == backend.CountEndpoints
 	entries := 0
 	for _, slice := range of.Slices {
 		entries += len(slice.Endpoints)

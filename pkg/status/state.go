@@ -31,9 +31,8 @@ type State struct {
 	Changed func(cluster.ServiceName) *v1alpha1.Change
 	// Unowned returns the slices without a Service; nil if they are not known.
 	Unowned func() []cluster.Unowned
-	// Counter reads the kernel's counters; nil if there are none. Families are those to read.
-	Counter  backend.ConnectionCounter
-	Families []cluster.Family
+	// Counter reads the kernel's counters; nil if there are none.
+	Counter backend.ConnectionCounter
 	// Tracked reads the open connections; nil if no proxy runs.
 	Tracked Tracked
 	// Rules is how the plan becomes rules.
@@ -72,7 +71,7 @@ func (s *State) Describe() *v1alpha1.Info {
 	info.Node, info.Zone = s.Snapshot.Node.Name, s.Snapshot.Node.Zone
 	info.NodeAddresses, info.NodePortAddresses = Texts(s.Snapshot.Node.Addresses), Texts(s.Plan.Node.NodePortAddrs)
 	if s.Counter != nil {
-		info.ConnectionsCounted = backend.Counted(s.Counter, s.Families).String()
+		info.ConnectionsCounted = backend.Counted(s.Counter, s.Rules.Families).String()
 	}
 	info.Problems = slices.Clip(info.Problems)
 	for _, problem := range s.Plan.NodeProblems() {
@@ -145,11 +144,11 @@ func (s *State) Connections(ctx context.Context, routes iter.Seq[*plan.Route], e
 	if s.Counter == nil {
 		return nil, errNoCounters
 	}
-	if backend.Counted(s.Counter, s.Families) == backend.CountNothing {
+	if backend.Counted(s.Counter, s.Rules.Families) == backend.CountNothing {
 		return nil, errNotCounted
 	}
 	all := backend.NewConnections()
-	for _, family := range s.Families {
+	for _, family := range s.Rules.Families {
 		counts, err := s.Counter.Connections(ctx, family, of(family, routes), endpoints)
 		if err != nil {
 			return nil, fmt.Errorf("read the counters of %s: %w", family, err)

@@ -35,18 +35,11 @@ Exit codes: 0 if all files are valid, 1 if one is not.`,
 
 // verdict is what "config validate" reports of one file.
 type verdict struct {
-	File     string    `json:"file"`
-	Valid    bool      `json:"valid"`
-	Version  string    `json:"version,omitempty"` // "" if it could not be read
-	Errors   []problem `json:"errors"`            // never nil
-	Warnings []string  `json:"warnings"`          // never nil
-}
-
-// problem is one error.
-type problem struct {
-	Line    int    `json:"line,omitempty"`
-	Field   string `json:"field,omitempty"`
-	Message string `json:"message"`
+	File     string          `json:"file"`
+	Valid    bool            `json:"valid"`
+	Version  string          `json:"version,omitempty"` // "" if it could not be read
+	Errors   config.Problems `json:"errors"`            // never nil
+	Warnings []string        `json:"warnings"`          // never nil
 }
 
 // errInvalid ends "config validate" after all problems have been printed.
@@ -97,7 +90,7 @@ func (v *verdict) print(cmd *cobra.Command, err error) {
 
 // validateFile checks one file. The error is that of the file, for people.
 func validateFile(cmd *cobra.Command, name string, strict bool) (verdict, error) {
-	v := verdict{File: name, Errors: []problem{}, Warnings: []string{}}
+	v := verdict{File: name, Errors: config.Problems{}, Warnings: []string{}}
 	l, err := loadConfig(cmd, name)
 	if err == nil {
 		v.Version = l.File.Version
@@ -109,11 +102,11 @@ func validateFile(cmd *cobra.Command, name string, strict bool) (verdict, error)
 	}
 	if problems, ok := errors.AsType[config.Problems](err); ok {
 		for _, p := range problems {
-			v.Errors = append(v.Errors, problem{p.Line, p.Field, p.Detail})
+			v.Errors = append(v.Errors, p)
 			v.Warnings = slices.DeleteFunc(v.Warnings, func(warning string) bool { return warning == p.String() })
 		}
 	} else if err != nil {
-		v.Errors = append(v.Errors, problem{Message: err.Error()})
+		v.Errors = append(v.Errors, config.Problem{Detail: err.Error()})
 	}
 	v.Valid = err == nil && (!strict || len(v.Warnings) == 0)
 	return v, err

@@ -134,18 +134,18 @@ func codeOf(e *v1alpha1.Explanation) error {
 // explain asks for the explanation. A pod as the source is replaced by its address, which it asks the API server for: that of the
 // destination's family, or if that is a Service, the first one with which there is an answer.
 func (o *explainOptions) explain(cmd *cobra.Command, reader inspect.Reader) (*v1alpha1.Explanation, error) {
-	namespace, name, ok := inspect.ParsePod(o.connection.From)
+	name, ok := cluster.ParseServiceName(o.connection.From) // a pod is named as a Service is
 	if !ok {
 		return reader.Explain(cmd.Context(), o.connection)
 	}
 	if o.manifests != "" {
-		return nil, app.UsageError{Err: fmt.Errorf("--from %s/%s: manifests have no pods with addresses; give the pod's IP address", namespace, name)}
+		return nil, app.UsageError{Err: fmt.Errorf("--from %s: manifests have no pods with addresses; give the pod's IP address", name)}
 	}
 	client, err := restConfig(o.kubeconfig, o.context, "kube-proxy")
 	if err != nil {
-		return nil, fmt.Errorf("find pod %s/%s: %w, or the pod's IP address as --from", namespace, name, err)
+		return nil, fmt.Errorf("find pod %s: %w, or the pod's IP address as --from", name, err)
 	}
-	pod, err := inspect.FindPod(cmd.Context(), client, namespace, name)
+	pod, err := inspect.FindPod(cmd.Context(), client, name.Namespace, name.Name)
 	if err != nil {
 		return nil, err
 	}

@@ -76,12 +76,3 @@ func names[T ~string](values []T) []string {
 	}
 	return all
 }
-
-// lines puts each text on a line of its own.
-func lines(texts []string) string {
-	var b strings.Builder
-	for _, text := range texts {
-		b.WriteString(text + "\n")
-	}
-	return b.String()
-}

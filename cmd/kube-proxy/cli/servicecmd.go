@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -177,7 +178,7 @@ func (o *serviceOptions) list(cmd *cobra.Command, from inspect.Reader) error {
 	}
 	return show(cmd, o.output, services, func() string {
 		if o.output == outputName {
-			return lines(inspect.Names(services))
+			return strings.Join(append(inspect.Names(services), ""), "\n") // each ends its line
 		}
 		style := printer(cmd)
 		style.Wide, style.Namespaces, style.NoHeaders = o.output == outputWide, namespace == "", o.noHeaders

@@ -9,10 +9,10 @@ import (
 
 // Problem is an error in a file.
 type Problem struct {
-	File   string
-	Line   int    // from 1; 0 if unknown
-	Field  string // path of the field in the file's version; empty if there is none
-	Detail string
+	File   string `json:"-"`
+	Line   int    `json:"line,omitempty"`  // from 1; 0 if unknown
+	Field  string `json:"field,omitempty"` // path of the field in the file's version; empty if there is none
+	Detail string `json:"message"`
 }
 
 // String returns "file:line: field: detail".

@@ -35,9 +35,9 @@ func (p *packet) report(names *Names, why func(*trace.Headers) string) *v1alpha1
 		Protocol: protocolName(first.Protocol), Source: endText(first.Source), Destination: endText(first.Destination),
 		Flags: flagNames(first.Flags), Interface: first.In, Chains: p.chains(),
 	}
-	is, named := names.of(out.Protocol, first.Destination)
-	if named {
-		out.Service, out.Port, out.Kind = is.service, is.port, is.address.Kind
+	is := names.of(out.Protocol, first.Destination)
+	if is != nil {
+		out.Service, out.Port, out.Kind = nameOf(is.service), is.port.Name, is.address.Kind
 	}
 	now := p.lastHeaders()
 	if now.Source != first.Source {
@@ -48,14 +48,14 @@ func (p *packet) report(names *Names, why func(*trace.Headers) string) *v1alpha1
 		out.Location = names.locations[[2]string{out.Service, out.TranslatedDestination}]
 		out.Established = !slices.ContainsFunc(p.events, func(e event) bool { return e.Type == "nat" })
 	}
-	p.setVerdict(out, is, named, why)
-	if is.fastPath && out.Verdict == v1alpha1.PacketSent && out.Interface != "" {
+	p.setVerdict(out, is, why)
+	if is != nil && is.hasFastPath() && out.Verdict == v1alpha1.PacketSent && out.Interface != "" {
 		out.Reason += "; long connections take the fast path, where packets are not traced"
 	}
-	if owner := names.clusterIPs[first.Destination.Addr()]; !named && owner != "" && first.Destination.Port() != 0 {
+	if owner := names.clusterIPs[first.Destination.Addr()]; is == nil && owner != "" && first.Destination.Port() != 0 {
 		out.Reason += fmt.Sprintf("; %s is the cluster IP of %s, which has no port %d/%s", first.Destination.Addr(), owner, first.Destination.Port(), out.Protocol)
 	}
-	if out.Established && out.Location == "" && names.whole[out.Service] && out.Verdict != v1alpha1.PacketIncomplete {
+	if out.Established && out.Location == "" && is != nil && is.isWhole() && out.Verdict != v1alpha1.PacketIncomplete {
 		out.Verdict = v1alpha1.PacketStale
 		out.Reason += fmt.Sprintf("; %s was no endpoint of %s when the trace began: this is a stale connection tracking entry (conntrack -D -p %s --orig-dst %s --reply-src %s)",
 			out.TranslatedDestination, out.Service, strings.ToLower(out.Protocol), first.Destination.Addr(), now.Destination.Addr())
@@ -73,8 +73,8 @@ func (p *packet) lastHeaders() *trace.Headers {
 	return p.events[0].Headers
 }
 
-// setVerdict sets the verdict and its reason.
-func (p *packet) setVerdict(out *v1alpha1.PacketTrace, is name, named bool, why func(*trace.Headers) string) {
+// setVerdict sets the verdict and its reason. The destination may have no name.
+func (p *packet) setVerdict(out *v1alpha1.PacketTrace, is *name, why func(*trace.Headers) string) {
 	last := p.events[len(p.events)-1]
 	switch last.Verdict {
 	case "drop":
@@ -84,13 +84,13 @@ func (p *packet) setVerdict(out *v1alpha1.PacketTrace, is name, named bool, why 
 		}
 		out.Reason += " " + ruleText(last)
 		switch {
-		case !ours(last.Event) || !named:
+		case !ours(last.Event) || is == nil:
 		case is.address.Verdict != v1alpha1.VerdictBalance:
 			out.Reason += ": " + is.address.Reason
 		case is.excludes(p.events[0].Headers.Source.Addr()):
-			out.Reason += ": the source is in none of the Service's source ranges (" + strings.Join(is.sourceRanges, ", ") + ")"
-		case is.limits != "":
-			out.Reason += ": connections exceed the Service's limits on this node (" + is.limits + ")"
+			out.Reason += ": the source is in none of the Service's source ranges (" + strings.Join(is.service.SourceRanges, ", ") + ")"
+		case is.service.ConnectionLimits != "":
+			out.Reason += ": connections exceed the Service's limits on this node (" + is.service.ConnectionLimits + ")"
 		}
 	case "queue", "stolen":
 		out.Verdict, out.Reason = v1alpha1.PacketQueued, "handed over "+ruleText(last)+": a program, or another part of the kernel, decides about it"

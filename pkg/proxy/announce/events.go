@@ -23,7 +23,6 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -51,15 +50,11 @@ type Recorder struct {
 // backlog is the maximum number of pending Events. The rate limit of the client's configuration bounds the rate of publishing.
 const backlog = 1000
 
-// resource is what Events are for the API server.
-var resource = eventsv1.SchemeGroupVersion.WithResource("events")
-
 // NewRecorder returns a Recorder. Events are published while Run runs.
 func NewRecorder(config *rest.Config) (*Recorder, error) {
-	kinds := apiclient.Kinds{Version: eventsv1.SchemeGroupVersion, Objects: []runtime.Object{&eventsv1.Event{}}}
 	unlimited := rest.CopyConfig(config)
 	unlimited.QPS = -1 // a wait for the limit must not count as a failed request
-	clients, err := apiclient.New(unlimited, kinds)
+	clients, err := apiclient.New(unlimited, apiclient.Events)
 	if err != nil {
 		return nil, fmt.Errorf("creating the client for events: %w", err)
 	}
@@ -152,7 +147,7 @@ func (r *Recorder) publish(ctx context.Context, o occurrence) (ended bool) {
 // try publishes an Event with one attempt, and reports whether no other one is needed. A proxy may create Events but not read them, so it
 // relies on the server's answer.
 func (r *Recorder) try(ctx context.Context, o occurrence) (final bool) {
-	err := r.clients.Create(ctx, resource, o.event.Namespace, o.event, nil)
+	err := r.clients.Create(ctx, apiclient.Events, o.event.Namespace, o.event, nil)
 	if apierrors.IsAlreadyExists(err) { // by another process, or by an attempt whose answer did not arrive
 		err = nil
 	}

@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -77,12 +76,9 @@ type TaintRemover struct {
 	serves chan struct{}
 }
 
-// nodes is the resource that is changed.
-var nodes = corev1.SchemeGroupVersion.WithResource("nodes")
-
 // NewTaintRemover returns a TaintRemover of a Node.
 func NewTaintRemover(config *rest.Config, node string, taint Taint, recorder proxy.Recorder) (*TaintRemover, error) {
-	clients, err := apiclient.New(config, apiclient.Kinds{Version: corev1.SchemeGroupVersion, Objects: []runtime.Object{&corev1.NodeList{}}})
+	clients, err := apiclient.New(config, apiclient.Nodes)
 	if err != nil {
 		return nil, fmt.Errorf("creating the client for the startup taint: %w", err)
 	}
@@ -159,7 +155,7 @@ func (r *TaintRemover) remove(ctx context.Context, logger klog.Logger) error {
 	defer cancel()
 	var list corev1.NodeList
 	of := metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", r.node).String()} // list is a right that the proxy has
-	if err := r.clients.List(ctx, nodes, metav1.NamespaceAll, of, &list); err != nil {
+	if err := r.clients.List(ctx, apiclient.Nodes, metav1.NamespaceAll, of, &list); err != nil {
 		return fmt.Errorf("read the taints of Node %s: %w", r.node, err)
 	}
 	if len(list.Items) == 0 {
@@ -169,7 +165,7 @@ func (r *TaintRemover) remove(ctx context.Context, logger klog.Logger) error {
 	if patch == nil {
 		return nil
 	}
-	switch err := r.clients.PatchJSON(ctx, nodes, metav1.NamespaceAll, r.node, patch); {
+	switch err := r.clients.PatchJSON(ctx, apiclient.Nodes, metav1.NamespaceAll, r.node, patch); {
 	case err == nil:
 		logger.Info("Removed the startup taint: Services are served")
 		r.event(false, "StartupTaintRemoved", fmt.Sprintf("Services are served: removed the taint %s", &r.taint))

@@ -247,7 +247,7 @@ func TestServicesRefused(t *testing.T) {
 			Results: []backend.Result{{Family: cluster.IPv4, Refused: refused}, {Family: cluster.IPv6}}}))
 	}
 	refusal := func(port string, kept bool) backend.Refusal {
-		return backend.Refusal{Service: name, Port: port, Kept: kept}
+		return backend.Refusal{Family: cluster.IPv4, Service: name, Port: port, Kept: kept}
 	}
 	all := []backend.Refusal{refusal(http, true), refusal(dns, true)}
 	for _, test := range []struct {

@@ -2,8 +2,8 @@ package metrics
 
 import (
 	"context"
-	"iter"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,14 +29,14 @@ const (
 // readTimeout limits the time of a scrape that reads the counters of connections. Prometheus waits 10 s by default.
 const readTimeout = 5 * time.Second
 
-// connections exposes the kernel's counters of new connections by Service port, and possibly by endpoint. They are read at
-// each scrape, by one scrape at a time.
+// connections exposes the kernel's counters of connections: of each Service that has a fence, the first packets that this dropped; and if
+// wanted, the new connections of each port, and possibly of each endpoint. They are read at each scrape, by one scrape at a time.
 type connections struct {
-	*metrics.CounterVec
-	endpoints *metrics.CounterVec // nil unless wanted
-	failures  *metrics.CounterVec
-	counter   backend.ConnectionCounter
-	families  []cluster.Family
+	*metrics.CounterVec                       // byService's
+	others              []*metrics.CounterVec // byPort's and byEndpoint's
+	failures            *metrics.CounterVec
+	counter             backend.ConnectionCounter
+	families            []cluster.Family
 
 	planMu sync.Mutex
 	// plans holds the plan in force in each family.
@@ -44,11 +44,12 @@ type connections struct {
 
 	readMu sync.Mutex
 	// known holds the plans whose frontends and endpoints have series.
-	known       map[cluster.Family]*plan.Plan
-	ofFrontends readings[plan.Frontend]
-	ofEndpoints readings[backend.EndpointCounter]
-	byPort      *seriesOf[servicePort]
-	byEndpoint  *seriesOf[backend.PortEndpoint]
+	known                  map[cluster.Family]*plan.Plan
+	ofFrontends, ofLimited readings[plan.Frontend]
+	ofEndpoints            readings[backend.EndpointCounter]
+	byService              *seriesOf[cluster.ServiceName]
+	byPort                 *seriesOf[servicePort]          // nil unless wanted
+	byEndpoint             *seriesOf[backend.PortEndpoint] // nil unless wanted
 }
 
 // servicePort is a port of a Service, by its labels in the order of their names.
@@ -60,36 +61,42 @@ func servicePortOf(r *plan.Route) servicePort {
 
 func (p servicePort) values() []string { return []string{p.port, p.protocol, p.name, p.namespace} }
 
-// newConnections returns such a collector; nil if none is wanted, or if the backend does not count.
+// newConnections returns such a collector; nil if the backend does not count.
 func newConnections(r *registry, config *Config) *connections {
-	if config.Counter == nil || config.Connections == NoConnections || config.Connections == "" {
+	if config.Counter == nil {
 		return nil
 	}
-	labels := []string{portLabel, protocolLabel, serviceNameLabel, serviceNamespaceLabel}
 	c := &connections{
-		CounterVec: newCounters(own, "service_connections_total",
-			"New connections to a port of a Service that this node sent to an endpoint. A repeated first packet counts again.", labels...),
-		failures: r.counters(own, "connection_read_failures_total",
+		failures: newCounters(own, "connection_read_failures_total",
 			"Scrapes that could not read the kernel's counters of connections, which kept their values.", familyLabel),
 		counter: config.Counter, families: config.Families,
 		plans: map[cluster.Family]*plan.Plan{}, known: map[cluster.Family]*plan.Plan{},
-		ofFrontends: readings[plan.Frontend]{}, ofEndpoints: readings[backend.EndpointCounter]{},
-		byPort: newSeries[servicePort](labels),
+		ofFrontends: readings[plan.Frontend]{}, ofLimited: readings[plan.Frontend]{}, ofEndpoints: readings[backend.EndpointCounter]{},
+		byService: newSeries[cluster.ServiceName]("service_connections_limited_total",
+			"First packets of connections to a Service that were dropped because of its connection limits (feature gate ServiceLimits).",
+			serviceNameLabel, serviceNamespaceLabel),
+	}
+	c.CounterVec = c.byService.vec
+	if config.Connections == ServiceConnections || config.Connections == EndpointConnections {
+		add(r, c.failures)
+		c.byPort = newSeries[servicePort]("service_connections_total",
+			"New connections to a port of a Service that this node sent to an endpoint. A repeated first packet counts again.",
+			portLabel, protocolLabel, serviceNameLabel, serviceNamespaceLabel)
+		c.others = append(c.others, c.byPort.vec)
 	}
 	if config.Connections == EndpointConnections {
-		labels = append([]string{endpointLabel}, labels...)
-		c.byEndpoint = newSeries[backend.PortEndpoint](labels)
-		c.endpoints = newCounters(own, "endpoint_connections_total",
+		c.byEndpoint = newSeries[backend.PortEndpoint]("endpoint_connections_total",
 			"New connections to a port of a Service that this node sent to an endpoint. With session affinity, only the first ones of clients.",
-			labels...)
+			endpointLabel, portLabel, protocolLabel, serviceNameLabel, serviceNamespaceLabel)
+		c.others = append(c.others, c.byEndpoint.vec)
 	}
 	return add(r, c)
 }
 
 // Create creates all metrics.
 func (c *connections) Create(version *semver.Version) bool {
-	if c.endpoints != nil {
-		c.endpoints.Create(version)
+	for _, vec := range c.others {
+		vec.Create(version)
 	}
 	return c.CounterVec.Create(version)
 }
@@ -97,8 +104,8 @@ func (c *connections) Create(version *semver.Version) bool {
 // Describe describes all metrics.
 func (c *connections) Describe(to chan<- *prometheus.Desc) {
 	c.CounterVec.Describe(to)
-	if c.endpoints != nil {
-		c.endpoints.Describe(to)
+	for _, vec := range c.others {
+		vec.Describe(to)
 	}
 }
 
@@ -109,12 +116,13 @@ func (c *connections) Collect(to chan<- prometheus.Metric) {
 		c.read()
 		c.readMu.Unlock()
 	}
+	c.byService.collect(to)
 	counted := backend.Counted(c.counter, c.families)
 	if counted < backend.CountNothing {
-		c.byPort.collect(descOf(c.CounterVec), to)
+		c.byPort.collect(to)
 	}
-	if c.endpoints != nil && counted == backend.CountEndpoints {
-		c.byEndpoint.collect(descOf(c.endpoints), to)
+	if counted == backend.CountEndpoints {
+		c.byEndpoint.collect(to)
 	}
 }
 
@@ -139,17 +147,33 @@ func (c *connections) read() {
 			continue
 		}
 		c.follow(family, p)
-		counts, err := c.counter.Connections(ctx, family, routesOf(p, family), c.endpoints != nil)
+		routes := c.routes(p, family)
+		if len(routes) == 0 {
+			continue
+		}
+		counts, err := c.counter.Connections(ctx, family, slices.Values(routes), c.byEndpoint != nil)
 		if err != nil {
 			c.failures.WithLabelValues(family.String()).Inc()
 			continue
 		}
 		c.add(p, counts)
 	}
+	c.byService.sort()
 	c.byPort.sort()
-	if c.endpoints != nil {
-		c.byEndpoint.sort()
+	c.byEndpoint.sort()
+}
+
+// routes returns those of a family whose counters have series.
+func (c *connections) routes(p *plan.Plan, family cluster.Family) (routes []*plan.Route) {
+	if c.byPort == nil && len(c.byService.all) == 0 {
+		return nil
 	}
+	for route := range p.Frontends.Values() {
+		if route.Frontend.Family() == family && (c.byPort != nil || route.Fence != nil) {
+			routes = append(routes, route)
+		}
+	}
+	return routes
 }
 
 // follow creates and deletes the series of what differs between the last plan of a family and this one.
@@ -174,8 +198,11 @@ func (c *connections) follow(family cluster.Family, p *plan.Plan) {
 		if !change.Is || change.After.Verdict != plan.Balance && change.After.ShortCut == nil {
 			delete(c.ofFrontends, frontend) // its counter was removed, and a new one starts at 0
 		}
+		if !change.Is || change.After.Fence == nil {
+			delete(c.ofLimited, frontend)
+		}
 	}
-	if c.endpoints != nil && removed {
+	if c.byEndpoint != nil && removed {
 		maps.DeleteFunc(c.ofEndpoints, func(of backend.EndpointCounter, _ uint64) bool {
 			return cluster.FamilyOf(of.Endpoint.Addr()) == family && !c.byEndpoint.has(of.PortEndpoint)
 		})
@@ -187,9 +214,14 @@ func (c *connections) hold(r *plan.Route, n int) {
 	if r.IsCanary() {
 		return
 	}
+	if r.Fence != nil {
+		c.byService.hold(r.Service, n, func() []string { return []string{r.Service.Name, r.Service.Namespace} })
+	}
 	port := servicePortOf(r)
-	c.byPort.hold(port, n, port.values)
-	if c.endpoints == nil {
+	if c.byPort != nil {
+		c.byPort.hold(port, n, port.values)
+	}
+	if c.byEndpoint == nil {
 		return
 	}
 	for _, pool := range []*plan.Pool{r.Pool, r.ShortCut} {
@@ -205,6 +237,14 @@ func (c *connections) hold(r *plan.Route, n int) {
 
 // add adds what counters grew by.
 func (c *connections) add(p *plan.Plan, counts *backend.Connections) {
+	for frontend, now := range counts.Limited {
+		if route, ok := p.Frontends.Get(frontend); ok && route.Fence != nil {
+			c.byService.add(route.Service, c.ofLimited.growth(frontend, now))
+		}
+	}
+	if c.byPort == nil {
+		return
+	}
 	for frontend, now := range counts.Frontends {
 		if growth := c.ofFrontends.growth(frontend, now); growth > 0 {
 			if route, ok := p.Frontends.Get(frontend); ok {
@@ -212,27 +252,12 @@ func (c *connections) add(p *plan.Plan, counts *backend.Connections) {
 			}
 		}
 	}
+	if c.byEndpoint == nil { // another reader asked for more
+		return
+	}
 	for of, now := range counts.Endpoints {
 		if growth := c.ofEndpoints.growth(of, now); growth > 0 {
 			c.byEndpoint.add(of.PortEndpoint, growth)
 		}
 	}
-}
-
-// routesOf yields the routes of a family.
-func routesOf(p *plan.Plan, family cluster.Family) iter.Seq[*plan.Route] {
-	return func(yield func(*plan.Route) bool) {
-		for route := range p.Frontends.Values() {
-			if route.Frontend.Family() == family && !yield(route) {
-				return
-			}
-		}
-	}
-}
-
-// descOf returns the description of a metric that is registered.
-func descOf(of *metrics.CounterVec) *prometheus.Desc {
-	described := make(chan *prometheus.Desc, 1)
-	of.Describe(described)
-	return <-described
 }

@@ -299,9 +299,21 @@ func (f fixedConnections) Connections(context.Context, cluster.Family, iter.Seq[
 func TestCanaryIsNotCounted(t *testing.T) {
 	snapshot := &cluster.Snapshot{Node: &cluster.Node{}, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}}
 	p := plan.Compute(snapshot, &plan.Options{Canary: []netip.AddrPort{netip.MustParseAddrPort("127.0.0.1:4000")}}, nil)
-	c := &connections{byPort: newSeries[servicePort](nil), known: map[cluster.Family]*plan.Plan{}}
+	c := &connections{byPort: newSeries[servicePort]("", ""), known: map[cluster.Family]*plan.Plan{}}
 	c.follow(cluster.IPv4, p)
 	if len(p.Canary) != 1 || len(c.byPort.all) > 0 {
 		t.Errorf("%d routes of the canary, and %d series", len(p.Canary), len(c.byPort.all))
 	}
+}
+
+// TestMoreCounted has counters of endpoints, which another reader of the shared counter asked for.
+func TestMoreCounted(t *testing.T) {
+	f := newCounting(t, ServiceConnections)
+	f.slice("a", "10.0.0.1", start)
+	f.syncAll()
+	counts := backend.NewConnections()
+	to := backend.PortEndpoint{Protocol: cluster.TCP, Endpoint: netip.MustParseAddrPort("10.0.0.1:80")}
+	counts.Endpoints[backend.EndpointCounter{PortEndpoint: to, In: "endpoints"}] = 5
+	f.Metrics.connections.counter = fixedConnections{counts}
+	f.wantConnections("of endpoints, too", "a//TCP 0")
 }

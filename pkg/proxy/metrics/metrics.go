@@ -191,9 +191,6 @@ func (m *Metrics) Synced(s *proxy.Sync) {
 	for _, result := range s.Results {
 		m.result(s, &result)
 	}
-	if m.limited != nil {
-		m.limited.synced(s)
-	}
 	m.applied.CompareAndSwap(nil, &cluster.Snapshot{})
 	if s.Applied != nil {
 		changed := countOf(s.Applied.Services)

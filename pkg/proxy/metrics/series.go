@@ -8,13 +8,16 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+	"k8s.io/component-base/metrics"
 )
 
-// seriesOf holds tens of thousands of series of one counter, by keys. A scrape takes a fraction of the time that it takes with
+// seriesOf holds tens of thousands of series of one counter, by keys. A scrape takes half of the time that it takes with
 // a [prometheus.CounterVec]: labels are made once, and the series are in the order that the registry sorts them to.
 //
-// One goroutine uses it at a time, except for collect.
+// One goroutine uses it at a time, except for collect. A nil seriesOf has no series to sort and collect.
 type seriesOf[K comparable] struct {
+	// vec describes the metric.
+	vec *metrics.CounterVec
 	// names are the names of the labels, sorted.
 	names []string
 	all   map[K]*series
@@ -23,8 +26,8 @@ type seriesOf[K comparable] struct {
 	stale  bool
 }
 
-func newSeries[K comparable](names []string) *seriesOf[K] {
-	s := &seriesOf[K]{names: names, all: map[K]*series{}}
+func newSeries[K comparable](name, help string, labels ...string) *seriesOf[K] {
+	s := &seriesOf[K]{vec: newCounters(own, name, help, labels...), names: labels, all: map[K]*series{}}
 	s.sorted.Store(new([]*series))
 	return s
 }
@@ -68,7 +71,7 @@ func (s *seriesOf[K]) add(key K, n uint64) {
 
 // sort shows what was created and deleted to collect.
 func (s *seriesOf[K]) sort() {
-	if !s.stale {
+	if s == nil || !s.stale {
 		return
 	}
 	sorted := make([]*series, 0, len(s.all))
@@ -81,7 +84,13 @@ func (s *seriesOf[K]) sort() {
 }
 
 // collect sends all series. It is safe for concurrent use.
-func (s *seriesOf[K]) collect(desc *prometheus.Desc, to chan<- prometheus.Metric) {
+func (s *seriesOf[K]) collect(to chan<- prometheus.Metric) {
+	if s == nil {
+		return
+	}
+	described := make(chan *prometheus.Desc, 1)
+	s.vec.Describe(described)
+	desc := <-described
 	for _, of := range *s.sorted.Load() {
 		to <- sample{of, desc}
 	}

@@ -35,10 +35,8 @@ type ownSet struct {
 	otherProxySeen                *metrics.GaugeVec
 	broken                        *metrics.GaugeVec
 	problems                      *problems
-	// connections is nil unless wanted.
+	// connections is nil if the backend does not count.
 	connections *connections
-	// limited is nil if the backend does not count.
-	limited *limited
 }
 
 const (
@@ -136,7 +134,6 @@ func newOwnSet(r *registry, config *Config) ownSet {
 			resourceLabel, reasonLabel),
 		delayed:     r.gauge(own, "services_delayed", "Services whose last change has waited for more than 5 seconds, because it is expensive and programmed in parts. They keep their earlier rules until then."),
 		connections: newConnections(r, config),
-		limited:     newLimited(r, config),
 		problems:    newProblems(r, config),
 		fastPathDevices: r.gauge(own, "fast_path_devices",
 			"Devices between which connections can take the fast path; 0 if there is none (feature gate FlowtableFastPath)."),

@@ -176,7 +176,7 @@ func (o *Observer) State() *status.State {
 	s := &status.State{
 		Snapshot: o.snapshot, Plan: o.plan, InForce: maps.Clone(o.inForce), Changed: o.changed, Unowned: o.config.Unowned,
 		Rules:    status.Rules{Mode: o.config.Mode, Renderers: o.config.Renderers, Families: o.config.Families},
-		Observed: o.allObserved(), Counter: o.config.Counter, Tracked: o.config.Tracked, Families: o.config.Families, Now: o.config.Clock.Now(),
+		Observed: o.allObserved(), Counter: o.config.Counter, Tracked: o.config.Tracked, Now: o.config.Clock.Now(),
 		Info: v1alpha1.Info{Version: o.config.Version, Mode: o.config.Mode, Families: status.Texts(o.config.Families), Started: &o.config.Started, Sync: o.last, Waiting: waiting, Problems: problems},
 	}
 	if !o.synced.IsZero() {

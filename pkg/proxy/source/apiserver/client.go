@@ -7,9 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -20,14 +17,7 @@ import (
 
 // newScheme returns a scheme of the kinds that this package reads.
 func newScheme() *runtime.Scheme {
-	return apiclient.Scheme(
-		apiclient.Kinds{Version: corev1.SchemeGroupVersion, Objects: []runtime.Object{
-			&corev1.Service{}, &corev1.ServiceList{}, &corev1.Node{}, &corev1.NodeList{}}},
-		apiclient.Kinds{Version: discoveryv1.SchemeGroupVersion, Objects: []runtime.Object{
-			&discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{}}},
-		apiclient.Kinds{Version: networkingv1.SchemeGroupVersion, Objects: []runtime.Object{
-			&networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{}}},
-	)
+	return apiclient.Scheme(apiclient.Services, apiclient.EndpointSlices, apiclient.Nodes, apiclient.ServiceCIDRs)
 }
 
 // newClients returns clients for the resources, which ask for objects without managedFields if drop is set.
