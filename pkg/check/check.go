@@ -86,6 +86,9 @@ type Checker struct {
 	// that of a proxy without a file.
 	ConfigFile  string
 	ConfigError error
+
+	// asked is what the proxy has answered in this run; nil before it was asked.
+	asked *string
 }
 
 // patience bounds the time of one check.
@@ -94,6 +97,7 @@ const patience = 30 * time.Second
 // Run runs the checks of the stage, except those of the groups to skip.
 func (c *Checker) Run(ctx context.Context, skip ...string) []Result {
 	results := []Result{}
+	c.asked = nil
 	for _, r := range rows() {
 		if r.stages&c.Stage == 0 || slices.Contains(skip, r.group) {
 			continue

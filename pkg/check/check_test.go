@@ -48,6 +48,7 @@ type machine struct {
 	variants  []string
 	chains    []Chain
 	holder    string
+	silent    bool // the holder does not answer
 	present   []string
 	processes []int
 	taken     map[string]bool
@@ -99,7 +100,7 @@ func (m *machine) Rules(context.Context) ([]Step, error)      { return m.steps, 
 func (m *machine) Tools(context.Context) []backend.Tool       { return m.tools }
 func (m *machine) Variants(context.Context) ([]string, error) { return m.variants, m.err("Variants") }
 func (m *machine) Chains(context.Context) ([]Chain, error)    { return m.chains, m.err("Chains") }
-func (m *machine) Holder() (string, error)                    { return m.holder, m.err("Holder") }
+func (m *machine) Holder() (string, bool, error)              { return m.holder, !m.silent, m.err("Holder") }
 func (m *machine) Present(context.Context) ([]string, error)  { return m.present, m.err("Present") }
 func (m *machine) Processes() ([]int, error)                  { return m.processes, m.err("Processes") }
 func (m *machine) Interfaces() ([]netip.Addr, error)          { return m.addrs, m.err("Interfaces") }
@@ -212,6 +213,7 @@ func machineOutcomes() []outcome {
 func proxyOutcomes() []outcome {
 	return []outcome{
 		{Before, func(m *machine) { m.holder = "process 7 holds it" }, []string{"warn proxies/lock process 7 holds it"}},
+		{After, func(m *machine) { m.silent = true }, []string{"fail proxies/lock process 7 holds it"}},
 		{After, func(m *machine) { m.holder = "" }, []string{"fail proxies/lock no kube-proxy of this project runs in this network namespace"}},
 		{Before, func(m *machine) { m.failing = "Holder" }, []string{"fail proxies/lock the door is stuck"}},
 		{Before, func(m *machine) { m.present = []string{"iptables", "ipvs"} }, nil},

@@ -8,7 +8,7 @@ import (
 )
 
 func lock(_ context.Context, c *Checker) []Result {
-	holder, err := c.Host.Holder()
+	holder, answers, err := c.Host.Holder()
 	switch {
 	case err != nil:
 		return fail(err.Error(), "Make sure that no program of another user occupies the lock; it would keep the proxy from starting.")
@@ -16,6 +16,8 @@ func lock(_ context.Context, c *Checker) []Result {
 		return fail("no kube-proxy of this project runs in this network namespace", "See kubectl -n kube-system get pods, and the log of kube-proxy.")
 	case holder != "" && c.Stage == Before:
 		return warn(holder, "A new proxy waits until this one ends, and then takes over its rules.")
+	case holder != "" && !answers:
+		return fail(holder, "It is stopped, or hangs: see its state (ps) and its log, and restart it. Its rules stay in force meanwhile.")
 	case holder == "":
 		return ok("no other kube-proxy of this project holds this network namespace")
 	}

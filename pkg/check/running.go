@@ -148,12 +148,19 @@ func observed(ctx context.Context, c *Checker) []Result {
 	return found
 }
 
-// info asks the proxy for its description. It is not known of another proxy.
+// info asks the proxy for its description, once in a run: one that hangs does not answer the next question either. It is not known of
+// another proxy.
 func (c *Checker) info(ctx context.Context) (info v1alpha1.Info, known bool) {
 	if c.Node.MetricsAddress == "" {
 		return info, false
 	}
-	status, body, err := c.Host.Get(ctx, c.Node.MetricsAddress, v1alpha1.Path+"/info")
-	known = err == nil && status == http.StatusOK && json.Unmarshal([]byte(body), &info) == nil
+	if c.asked == nil {
+		status, body, err := c.Host.Get(ctx, c.Node.MetricsAddress, v1alpha1.Path+"/info")
+		c.asked = new("")
+		if err == nil && status == http.StatusOK {
+			c.asked = &body
+		}
+	}
+	known = json.Unmarshal([]byte(*c.asked), &info) == nil
 	return info, known
 }

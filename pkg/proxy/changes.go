@@ -19,8 +19,8 @@ type Changes struct {
 	Contested iter.Seq2[plan.Frontend, cluster.Change[*plan.Claims]]
 }
 
-// changesOf returns the differences between two plans; before may be nil.
-func changesOf(before, after *plan.Plan) Changes {
+// ChangesOf returns the differences between two plans; before may be nil.
+func ChangesOf(before, after *plan.Plan) Changes {
 	if before == nil {
 		before = &plan.Plan{}
 	}
@@ -76,7 +76,7 @@ type History struct {
 
 // Add sets Changes and Programmed of the next sync, and returns it.
 func (h *History) Add(s *Sync) *Sync {
-	s.Changes = changesOf(h.last, s.Plan)
+	s.Changes = ChangesOf(h.last, s.Plan)
 	s.Programmed = make(map[cluster.Family]Changes, len(s.Results))
 	if h.inForce == nil {
 		h.inForce = map[cluster.Family]*plan.Plan{}
@@ -87,7 +87,7 @@ func (h *History) Add(s *Sync) *Sync {
 		}
 		changes := s.Changes
 		if before := h.inForce[result.Family]; before != h.last { // it failed
-			changes = changesOf(before, s.Plan)
+			changes = ChangesOf(before, s.Plan)
 		}
 		s.Programmed[result.Family] = changes
 		h.inForce[result.Family] = s.Plan

@@ -16,6 +16,8 @@ type problems struct {
 	observed func() plan.Observed
 
 	mu sync.Mutex
+	// counted is the plan that was last put in force in any family, as the list shows it.
+	counted *plan.Plan
 	// of holds the reasons that the plan shows of each Service that has any, and counts their sums.
 	of     map[cluster.ServiceName]map[string]bool
 	counts map[string]int
@@ -35,7 +37,12 @@ func newProblems(r *registry, config *Config) *problems {
 func (c *problems) synced(s *proxy.Sync) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for name := range s.Changes.Affected() {
+	if len(s.InForce()) == 0 {
+		return
+	}
+	changes := proxy.ChangesOf(c.counted, s.Plan)
+	c.counted = s.Plan
+	for name := range changes.Affected() {
 		count(c.counts, c.of[name], -1)
 		delete(c.of, name)
 		if found := s.Plan.Problems(name, nil); len(found) > 0 {
