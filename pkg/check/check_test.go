@@ -74,7 +74,7 @@ func good(stage Stage) *machine {
 	m.api = &fakeAPI{addrs: m.addrs, exists: true, ports: []uint16{30000}}
 	if stage == After {
 		m.holder, m.present, m.processes = "process 7 holds it", []string{"nftables"}, []int{7}
-		m.pages = map[string]string{"127.0.0.1:10249/proxyMode": "200 nftables", "0.0.0.0:10256/healthz": "200 {}", "127.0.0.1:10249/api/v1alpha1/info": "200 {}"}
+		m.pages = map[string]string{"127.0.0.1:10249/proxyMode": "200 nftables", "0.0.0.0:10256/healthz": "200 {}", "127.0.0.1:10249/api/v1alpha1/info": `200 {"sync": {}}`}
 	}
 	return m
 }
@@ -252,8 +252,12 @@ func proxyOutcomes() []outcome {
 			m.pages["0.0.0.0:10256/healthz"] = `503 {"nodeEligible": true, "healthy": false, "waitingFor": ["the API server to list services (forbidden)"]}`
 		}, []string{`fail proxy/health /healthz answers 503: it waits for the API server to list services (forbidden)`}},
 		{After, func(m *machine) {
-			m.pages["0.0.0.0:10256/healthz"] = `503 {"nodeEligible": false, "status": {"IPv4": {"healthy": false, "error": "busy"}, "IPv6": {}}}`
+			m.pages["0.0.0.0:10256/healthz"] = `503 {"nodeEligible": false, "status": {"IPv4": {"healthy": false, "error": "busy"}, "IPv6": {"lastUpdated": "2026-11-28T18:00:00Z"}}}`
 		}, []string{`fail proxy/health /healthz answers 503: IPv4: busy; IPv6: the last sync was too long ago; the Node is being deleted`}},
+		{After, func(m *machine) {
+			m.pages["0.0.0.0:10256/healthz"] = `503 {"nodeEligible": true, "status": {"IPv4": {"lastUpdated": null, "healthy": false}}}`
+			m.pages["127.0.0.1:10249/api/v1alpha1/info"] = "200 {}"
+		}, []string{`fail proxy/health /healthz answers 503: IPv4: no sync has succeeded yet`, "warn proxy/rules rules of mode nftables are in force, those of an earlier proxy: this one has not synced yet"}},
 		{After, func(m *machine) {
 			m.pages["0.0.0.0:10256/healthz"] = `503 {"healthy": false, "waitingFor": "process 7"}`
 		}, []string{
@@ -268,7 +272,7 @@ func proxyOutcomes() []outcome {
 			m.pages["127.0.0.1:10249/api/v1alpha1/info"] = `200 {"sync": {"families": [{"family": "IPv4", "error": "busy"}, {"family": "IPv6"}]}, "observed": {"HealthCheckNotServed": 2}}`
 		}, []string{"fail proxy/rules the last sync failed in IPv4: busy", "warn proxy/services Services with the problem HealthCheckNotServed: 2"}},
 		{After, func(m *machine) {
-			m.pages["127.0.0.1:10249/api/v1alpha1/info"] = `200 {"problems": [{"reason": "InvalidManifest", "message": "a.yaml:3: no"}]}`
+			m.pages["127.0.0.1:10249/api/v1alpha1/info"] = `200 {"sync": {}, "problems": [{"reason": "InvalidManifest", "message": "a.yaml:3: no"}]}`
 		}, []string{"warn proxy/inputs InvalidManifest: a.yaml:3: no"}},
 		{After, func(m *machine) { delete(m.pages, "127.0.0.1:10249/api/v1alpha1/info") }, nil},
 		{After, func(m *machine) { m.pages["127.0.0.1:10249/proxyMode"] = "200 iptables\n" }, []string{"fail proxy/mode the proxy runs in mode iptables, not nftables"}},

@@ -32,8 +32,9 @@ func unhealthy(body string) string {
 	var answer struct {
 		NodeEligible *bool
 		Status       map[string]struct {
-			Healthy bool
-			Error   string
+			LastUpdated any // null before the first success
+			Healthy     bool
+			Error       string
 		}
 		Broken     []string
 		WaitingFor any // a list; the name of another process while this one waits for the lock
@@ -53,6 +54,8 @@ func unhealthy(body string) string {
 	for _, family := range slices.Sorted(maps.Keys(answer.Status)) {
 		if one := answer.Status[family]; one.Error != "" {
 			why = append(why, family+": "+one.Error)
+		} else if one.LastUpdated == nil && !one.Healthy {
+			why = append(why, family+": no sync has succeeded yet")
 		} else if !one.Healthy {
 			why = append(why, family+": the last sync was too long ago")
 		}
@@ -101,7 +104,10 @@ func inForce(ctx context.Context, c *Checker) []Result {
 		return fail("there are no rules of mode "+c.Node.Mode, "See the log of kube-proxy for a failed sync, and /healthz for what it waits for.")
 	}
 	var found []Result
-	info, _ := c.info(ctx)
+	info, known := c.info(ctx)
+	if known && info.Sync == nil {
+		return warn("rules of mode "+c.Node.Mode+" are in force, those of an earlier proxy: this one has not synced yet", "See proxy/health for what it waits for.")
+	}
 	for _, family := range info.Sync.Failed() {
 		found = append(found, fail(fmt.Sprintf("the last sync failed in %s: %s", family.Family, firstLine(family.Error)),
 			"Correct what the message says. What was in force in this family stays so, if anything was: kube-proxy render --diff shows what is missing.")...)
@@ -132,10 +138,10 @@ func inputs(ctx context.Context, c *Checker) []Result {
 	return found
 }
 
-// observed asks the proxy for the problems of Services that only it knows.
+// observed asks the proxy for the problems of Services that only it knows: none before the first sync.
 func observed(ctx context.Context, c *Checker) []Result {
 	info, known := c.info(ctx)
-	if !known {
+	if !known || info.Sync == nil {
 		return nil
 	}
 	var found []Result

@@ -71,6 +71,9 @@ func local(more string, endpoints ...string) string {
 var stray = clusters.Service("default/lb", "type: ClusterIP, clusterIP: 10.96.0.11, ports: [{name: http, port: 80}]") +
 	"status: {loadBalancer: {ingress: [{ip: 192.0.2.33}]}}\n" + clusters.Slice("default/lb", "lb-1", "{name: http, port: 8080}", there)
 
+// ownedBefore makes the table of IPv4 that of another process, before the proxy starts.
+const ownedBefore = "setsid sh -c \"{ printf 'add table ip kube-proxy { flags owner; }\\n'; sleep 20; } | nft -i\" > /dev/null 2>&1 & await 'nft list table ip kube-proxy'"
+
 // owned makes the table of IPv4 that of another process, which lives a while.
 const owned = "setsid sh -c \"{ printf 'delete table ip kube-proxy; add table ip kube-proxy { flags owner; }\\n'; sleep 20; } | nft -i\" > /dev/null 2>&1 & await \"curl -s 127.0.0.1:10249/api/v1alpha1/info | grep -q '\\\"error\\\"'\"; "
 
@@ -164,10 +167,12 @@ func found() []scenario {
 			names: []string{"fail config/file", "warn proxy/inputs InvalidConfiguration: ", "config:3", "ipvs"}},
 		{name: "a bridge port without hairpin mode", objects: web("", here), modes: both, send: "pod1a 10.96.0.10:80", breaks: "bridge link set dev vethpod1a hairpin off",
 			command: "trace default/web", code: 3, names: []string{"the endpoint is the source itself", "vethpod1a", "hairpin mode is off", "bridge link set dev vethpod1a hairpin on"}, not: "rp_filter"},
-		{name: "another process owns the table", objects: web("", there), unready: true, before: "setsid sh -c \"{ printf 'add table ip kube-proxy { flags owner; }\\n'; sleep 20; } | nft -i\" > /dev/null 2>&1 & await 'nft list table ip kube-proxy'",
+		{name: "another process owns the table", objects: web("", there), unready: true, before: ownedBefore,
 			command: "service list -A", code: 1, names: []string{"IPv4: the last sync failed"}},
 		{name: "a Service is new while another process owns the table", objects: dual, breaks: owned + "printf %s '" + strings.ReplaceAll(strings.ReplaceAll(dual, "web", "also"), "96::10", "96::11") + "' | sed s/10.96.0.10/10.96.0.11/ > $DIR/objects/also.yaml",
 			command: "service describe also", code: 1, names: []string{"fd00:10:96::11", "IPv4: the last sync failed"}, not: "does not exist"},
+		{name: "an explanation while another process owns the table", objects: web("", there), unready: true, before: ownedBefore, command: "explain default/web", code: 1,
+			names: []string{"no rules of this proxy are in force in IPv4", "another process owns the table"}},
 		{name: "rules while another process owns the table", objects: dual, breaks: owned, command: "render", code: 1, names: []string{"# IPv6 table ip6 kube-proxy", "IPv4: the last sync failed"}},
 	}
 }

@@ -174,7 +174,7 @@ func (o *serviceOptions) list(cmd *cobra.Command, from inspect.Reader) error {
 	}
 	filter, err := status.ParseFilter(namespace, o.address)
 	if err != nil {
-		return err
+		return app.UsageError{Err: fmt.Errorf("--address: %w", err)}
 	}
 	services, err := from.Services(cmd.Context(), filter, o.output != outputTable || o.watch)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect/packets"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
@@ -107,6 +108,9 @@ func (o *traceOptions) run(cmd *cobra.Command) error {
 	info, err := reader.Info(ctx)
 	if err != nil {
 		return err
+	}
+	if err := status.Failing(info, ""); err != nil {
+		printLines(cmd.ErrOrStderr(), "Warning: ", err)
 	}
 	filter, names, err := target.Resolve(ctx, reader, info.NodePortAddresses)
 	if err != nil {

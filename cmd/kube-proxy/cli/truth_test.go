@@ -4,6 +4,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"net/http/httptest"
 	"net/netip"
@@ -93,7 +94,7 @@ func TestCommandsTellTheState(t *testing.T) {
 			code = app.ExitFailure
 		}
 		run(state.list, state.errs, code, "service", "list", "-A")
-		run(state.list, state.errs, code, "service", "describe", "default/web")
+		run(state.list, state.errs, code, "service", "describe", "default/"+cmp.Or(state.list, "web"))
 		run("", state.errs, code, "drift")
 		if name := "default/also"; state.list == "also" {
 			run("fd00:10:96::11", failed, code, "service", "describe", name)
@@ -107,7 +108,7 @@ func TestCommandsTellTheState(t *testing.T) {
 			run("web", "", 0, "service", "list", "--no-headers")
 			run("", "No Services found in namespace shop; 1 in others: -A.", 0, "service", "list", "-n", "shop")
 		}
-		if state.list != "" {
+		if state.list == "web" {
 			completes(t, server.URL, "default/web", "service", "describe")
 			completes(t, server.URL, "default/web", "explain")
 			completes(t, server.URL, "default", "trace", "-n")

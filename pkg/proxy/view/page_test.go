@@ -195,7 +195,7 @@ func TestHead(t *testing.T) {
 			}
 		}
 		f.healthy, f.waiting = false, []string{"services", "nodes"}
-		check("Starting", warn, "No sync has finished yet; the rules of an earlier proxy stay in force. Waiting for: services, nodes.")
+		check("Starting", warn, "No sync has finished yet; the rules of an earlier proxy stay in force, if there are any. Waiting for: services, nodes.")
 		f.sync(shopObjects, errors.New("no rights"))
 		f.waiting = nil
 		check("Not healthy", bad, "The last sync failed in IPv4: no rights")
