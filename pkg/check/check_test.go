@@ -247,6 +247,9 @@ func proxyOutcomes() []outcome {
 		{After, func(m *machine) { m.addrs = m.addrs[1:] }, []string{
 			"warn api/node address 192.0.2.1 of Node n1 is not on an interface here: node ports on primary addresses do not get packets to it"}},
 		{After, func(m *machine) { m.failing = "Interfaces" }, []string{"fail api/node the door is stuck"}},
+		{After, func(m *machine) {
+			m.pages["0.0.0.0:10256/healthz"] = `200 {"healthy": true, "status": {"IPv4": {"lastUpdated": "2026-11-28T18:00:00Z", "healthy": true}}, "waitingFor": ["the Node object of this node"]}`
+		}, []string{"warn proxy/health /healthz answers 200, and it waits for the Node object of this node"}},
 		{After, func(m *machine) { delete(m.pages, "0.0.0.0:10256/healthz") }, []string{"fail proxy/health the proxy does not answer: connection refused"}},
 		{After, func(m *machine) {
 			m.pages["0.0.0.0:10256/healthz"] = `503 {"nodeEligible": true, "healthy": false, "waitingFor": ["the API server to list services (forbidden)"]}`

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -24,11 +25,19 @@ func health(ctx context.Context, c *Checker) []Result {
 	case status != http.StatusOK:
 		return fail(fmt.Sprintf("/healthz answers %d: %s", status, unhealthy(body)), "See the log of kube-proxy for failed syncs, and whether the Node is being deleted.")
 	}
-	return ok("/healthz answers " + fmt.Sprint(status))
+	if why := reasons(body); len(why) > 0 {
+		return warn("/healthz answers 200, and "+strings.Join(why, "; "), "See the log of kube-proxy for what to do about it.")
+	}
+	return ok("/healthz answers 200")
 }
 
 // unhealthy says in words what an answer of /healthz means; an answer that is not understood is shown.
 func unhealthy(body string) string {
+	return cmp.Or(strings.Join(reasons(body), "; "), firstLine(body))
+}
+
+// reasons returns what an answer of /healthz names: why the proxy does not serve, and what it waits for.
+func reasons(body string) []string {
 	var answer struct {
 		NodeEligible *bool
 		Status       map[string]struct {
@@ -40,7 +49,7 @@ func unhealthy(body string) string {
 		WaitingFor any // a list; the name of another process while this one waits for the lock
 	}
 	if json.Unmarshal([]byte(body), &answer) != nil {
-		return firstLine(body)
+		return nil
 	}
 	why := answer.Broken
 	switch waiting := answer.WaitingFor.(type) {
@@ -63,10 +72,7 @@ func unhealthy(body string) string {
 	if answer.NodeEligible != nil && !*answer.NodeEligible {
 		why = append(why, "the Node is being deleted")
 	}
-	if len(why) == 0 {
-		return firstLine(body)
-	}
-	return strings.Join(why, "; ")
+	return why
 }
 
 // longest bounds what is shown of an answer.

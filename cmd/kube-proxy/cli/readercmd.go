@@ -216,9 +216,9 @@ func restConfig(kubeconfig, context, userAgent string) (*rest.Config, error) {
 	client, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
 	switch {
 	case clientcmd.IsEmptyConfig(err):
-		return nil, errors.New("find the API server: there is no kubeconfig in ~/.kube/config or $KUBECONFIG, and this is no pod; give --kubeconfig")
+		return nil, errors.New("find the API server: there is no kubeconfig in ~/.kube/config or $KUBECONFIG, and this is no pod")
 	case err != nil:
-		return nil, fmt.Errorf("find the API server: %w; give --kubeconfig", err)
+		return nil, fmt.Errorf("find the API server: %w", err)
 	}
 	return rest.AddUserAgent(client, userAgent), nil
 }
