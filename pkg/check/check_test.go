@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -56,8 +57,9 @@ type machine struct {
 	addrs     []netip.Addr
 	api       *fakeAPI
 	config    error
-	// failing is the door that returns an error.
+	// failing is the door that returns an error, and why which; errDoor by default.
 	failing string
+	why     error
 }
 
 // good is a node on which everything is right at a stage.
@@ -83,6 +85,9 @@ var errDoor = errors.New("the door is stuck")
 
 func (m *machine) err(door string) error {
 	if door == m.failing {
+		if m.why != nil {
+			return m.why
+		}
 		return errDoor
 	}
 	return nil
@@ -213,6 +218,9 @@ func machineOutcomes() []outcome {
 func proxyOutcomes() []outcome {
 	return []outcome{
 		{Before, func(m *machine) { m.holder = "process 7 holds it" }, []string{"warn proxies/lock process 7 holds it"}},
+		{After, func(m *machine) {
+			m.failing, m.why = "Holder", fmt.Errorf("lock: %w\nunlock: %w\nsleep", syscall.EPERM, syscall.EPERM)
+		}, []string{"warn proxies/lock cannot look who holds this network namespace: lock: operation not permitted; sleep"}},
 		{After, func(m *machine) { m.silent = true }, []string{"fail proxies/lock process 7 holds it"}},
 		{After, func(m *machine) { m.holder = "" }, []string{"fail proxies/lock no kube-proxy of this project runs in this network namespace"}},
 		{Before, func(m *machine) { m.failing = "Holder" }, []string{"fail proxies/lock the door is stuck"}},

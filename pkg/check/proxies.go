@@ -2,7 +2,9 @@ package check
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 )
@@ -10,6 +12,8 @@ import (
 func lock(_ context.Context, c *Checker) []Result {
 	holder, answers, err := c.Host.Holder()
 	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return warn("cannot look who holds this network namespace: "+err.Error(), "Run the check with CAP_NET_ADMIN.")
 	case err != nil:
 		return fail(err.Error(), "Make sure that no program of another user occupies the lock; it would keep the proxy from starting.")
 	case holder == "" && c.Stage == After:

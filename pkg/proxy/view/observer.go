@@ -57,8 +57,8 @@ type Observer struct {
 	plan     *plan.Plan
 	inForce  map[cluster.Family]*plan.Plan
 	synced   time.Time
-	// last is the last sync. observed are the problems that it had with Services, and healthChecks those with their health check
-	// node ports.
+	// last is the last sync. observed are the problems with Services of the one that is shown, and healthChecks those with their health
+	// check node ports.
 	last                   *v1alpha1.Sync
 	observed, healthChecks plan.Observed
 	// queued is when the first of the changes arrived that no sync has begun to program; zero without any.
@@ -100,7 +100,7 @@ func (o *Observer) Queued(at time.Time) {
 func (o *Observer) Synced(s *proxy.Sync) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.last, o.observed = syncOf(s), observedIn(s)
+	o.last = syncOf(s)
 	for _, result := range s.Results {
 		if result.Err == nil {
 			o.inForce[result.Family] = cmp.Or(result.InForce, s.Plan)
@@ -109,7 +109,7 @@ func (o *Observer) Synced(s *proxy.Sync) {
 	o.history.add(o.last, s.Finished, o.noteChanges(s))
 	o.queued = time.Time{}
 	if len(s.InForce()) > 0 {
-		o.snapshot, o.plan = s.After, s.Plan
+		o.snapshot, o.plan, o.observed = s.After, s.Plan, observedIn(s)
 	}
 	if s.Err() != nil {
 		return
