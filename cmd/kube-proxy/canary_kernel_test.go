@@ -161,7 +161,7 @@ func (w *trial) hidden() {
 	w.prints(0, []string{"no connection is open"}, "drain", "--timeout", "0")
 	w.prints(0, []string{"The kernel has the rules"}, "render", "--diff")
 	w.prints(0, []string{"is the canary", "127.0.0.1:"}, "explain", "10.96.0.0:10256")
-	w.prints(0, []string{"No other program has changed the rules"}, "drift")
+	w.prints(0, []string{"The proxy has repaired nothing"}, "drift")
 }
 
 // shown checks where it is shown that something is broken, apart from /healthz.

@@ -161,7 +161,7 @@ func (w *trial) rules(mode config.ProxyMode, legacy bool) {
 	w.prints(2, []string{`--mode "ebpf" is not one of`}, "render", "--mode", "ebpf")
 	w.prints(0, []string{"The kernel has the rules of mode " + string(mode)}, "render", "--diff")
 	w.prints(3, []string{"does not have it"}, "render", "--diff", "--mode", string(other))
-	w.prints(0, []string{"No other program has changed the rules"}, "drift")
+	w.prints(0, []string{"The proxy has repaired nothing"}, "drift")
 
 	offline := []string{"render", "--diff", "--mode", string(mode), "--manifests", w.dir, "--node", "node1"}
 	w.stopped(func() {

@@ -123,7 +123,7 @@ func TestKernelTrace(t *testing.T) {
 			w.traceFirewall()
 			w.traceItself()
 			w.traceKilled()
-			w.prints(0, []string{"No other program has changed the rules"}, "drift")
+			w.prints(0, []string{"The proxy has repaired nothing"}, "drift")
 			w.prints(0, []string{"The kernel has the rules"}, "render", "--diff")
 		})
 	}

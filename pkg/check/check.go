@@ -86,6 +86,9 @@ type Checker struct {
 	// that of a proxy without a file.
 	ConfigFile  string
 	ConfigError error
+
+	// asked is what the proxy has answered in this run; nil before it was asked.
+	asked *string
 }
 
 // patience bounds the time of one check.
@@ -94,6 +97,7 @@ const patience = 30 * time.Second
 // Run runs the checks of the stage, except those of the groups to skip.
 func (c *Checker) Run(ctx context.Context, skip ...string) []Result {
 	results := []Result{}
+	c.asked = nil
 	for _, r := range rows() {
 		if r.stages&c.Stage == 0 || slices.Contains(skip, r.group) {
 			continue
@@ -101,12 +105,24 @@ func (c *Checker) Run(ctx context.Context, skip ...string) []Result {
 		limited, cancel := context.WithTimeout(ctx, patience)
 		for _, found := range r.run(limited, c) {
 			found.Group, found.Check = r.group, r.name
-			found.Message = strings.ReplaceAll(strings.TrimSpace(found.Message), "\n", "; ") // of joined errors
+			found.Message = oneLine(found.Message)
 			results = append(results, found)
 		}
 		cancel()
 	}
 	return results
+}
+
+// oneLine joins the lines of a message, which are those of joined errors, and leaves out those that end with the cause of an earlier one.
+func oneLine(message string) string {
+	var lines, causes []string
+	for line := range strings.Lines(strings.TrimSpace(message)) {
+		line = strings.TrimSuffix(line, "\n")
+		if cause := line[strings.LastIndex(line, ": ")+1:]; !slices.Contains(causes, cause) {
+			lines, causes = append(lines, line), append(causes, cause)
+		}
+	}
+	return strings.Join(lines, "; ")
 }
 
 // Failed runs the checks of one group, and returns what is wrong and what to do.

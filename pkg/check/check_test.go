@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -48,6 +49,7 @@ type machine struct {
 	variants  []string
 	chains    []Chain
 	holder    string
+	silent    bool // the holder does not answer
 	present   []string
 	processes []int
 	taken     map[string]bool
@@ -55,8 +57,9 @@ type machine struct {
 	addrs     []netip.Addr
 	api       *fakeAPI
 	config    error
-	// failing is the door that returns an error.
+	// failing is the door that returns an error, and why which; errDoor by default.
 	failing string
+	why     error
 }
 
 // good is a node on which everything is right at a stage.
@@ -73,7 +76,7 @@ func good(stage Stage) *machine {
 	m.api = &fakeAPI{addrs: m.addrs, exists: true, ports: []uint16{30000}}
 	if stage == After {
 		m.holder, m.present, m.processes = "process 7 holds it", []string{"nftables"}, []int{7}
-		m.pages = map[string]string{"127.0.0.1:10249/proxyMode": "200 nftables", "0.0.0.0:10256/healthz": "200 {}", "127.0.0.1:10249/api/v1alpha1/info": "200 {}"}
+		m.pages = map[string]string{"127.0.0.1:10249/proxyMode": "200 nftables", "0.0.0.0:10256/healthz": "200 {}", "127.0.0.1:10249/api/v1alpha1/info": `200 {"sync": {}}`}
 	}
 	return m
 }
@@ -82,6 +85,9 @@ var errDoor = errors.New("the door is stuck")
 
 func (m *machine) err(door string) error {
 	if door == m.failing {
+		if m.why != nil {
+			return m.why
+		}
 		return errDoor
 	}
 	return nil
@@ -99,7 +105,7 @@ func (m *machine) Rules(context.Context) ([]Step, error)      { return m.steps, 
 func (m *machine) Tools(context.Context) []backend.Tool       { return m.tools }
 func (m *machine) Variants(context.Context) ([]string, error) { return m.variants, m.err("Variants") }
 func (m *machine) Chains(context.Context) ([]Chain, error)    { return m.chains, m.err("Chains") }
-func (m *machine) Holder() (string, error)                    { return m.holder, m.err("Holder") }
+func (m *machine) Holder() (string, bool, error)              { return m.holder, !m.silent, m.err("Holder") }
 func (m *machine) Present(context.Context) ([]string, error)  { return m.present, m.err("Present") }
 func (m *machine) Processes() ([]int, error)                  { return m.processes, m.err("Processes") }
 func (m *machine) Interfaces() ([]netip.Addr, error)          { return m.addrs, m.err("Interfaces") }
@@ -212,6 +218,10 @@ func machineOutcomes() []outcome {
 func proxyOutcomes() []outcome {
 	return []outcome{
 		{Before, func(m *machine) { m.holder = "process 7 holds it" }, []string{"warn proxies/lock process 7 holds it"}},
+		{After, func(m *machine) {
+			m.failing, m.why = "Holder", fmt.Errorf("lock: %w\nunlock: %w\nsleep", syscall.EPERM, syscall.EPERM)
+		}, []string{"warn proxies/lock cannot look who holds this network namespace: lock: operation not permitted; sleep"}},
+		{After, func(m *machine) { m.silent = true }, []string{"fail proxies/lock process 7 holds it"}},
 		{After, func(m *machine) { m.holder = "" }, []string{"fail proxies/lock no kube-proxy of this project runs in this network namespace"}},
 		{Before, func(m *machine) { m.failing = "Holder" }, []string{"fail proxies/lock the door is stuck"}},
 		{Before, func(m *machine) { m.present = []string{"iptables", "ipvs"} }, nil},
@@ -245,13 +255,20 @@ func proxyOutcomes() []outcome {
 		{After, func(m *machine) { m.addrs = m.addrs[1:] }, []string{
 			"warn api/node address 192.0.2.1 of Node n1 is not on an interface here: node ports on primary addresses do not get packets to it"}},
 		{After, func(m *machine) { m.failing = "Interfaces" }, []string{"fail api/node the door is stuck"}},
+		{After, func(m *machine) {
+			m.pages["0.0.0.0:10256/healthz"] = `200 {"healthy": true, "status": {"IPv4": {"lastUpdated": "2026-11-28T18:00:00Z", "healthy": true}}, "waitingFor": ["the Node object of this node"]}`
+		}, []string{"warn proxy/health /healthz answers 200, and it waits for the Node object of this node"}},
 		{After, func(m *machine) { delete(m.pages, "0.0.0.0:10256/healthz") }, []string{"fail proxy/health the proxy does not answer: connection refused"}},
 		{After, func(m *machine) {
 			m.pages["0.0.0.0:10256/healthz"] = `503 {"nodeEligible": true, "healthy": false, "waitingFor": ["the API server to list services (forbidden)"]}`
 		}, []string{`fail proxy/health /healthz answers 503: it waits for the API server to list services (forbidden)`}},
 		{After, func(m *machine) {
-			m.pages["0.0.0.0:10256/healthz"] = `503 {"nodeEligible": false, "status": {"IPv4": {"healthy": false, "error": "busy"}, "IPv6": {}}}`
+			m.pages["0.0.0.0:10256/healthz"] = `503 {"nodeEligible": false, "status": {"IPv4": {"healthy": false, "error": "busy"}, "IPv6": {"lastUpdated": "2026-11-28T18:00:00Z"}}}`
 		}, []string{`fail proxy/health /healthz answers 503: IPv4: busy; IPv6: the last sync was too long ago; the Node is being deleted`}},
+		{After, func(m *machine) {
+			m.pages["0.0.0.0:10256/healthz"] = `503 {"nodeEligible": true, "status": {"IPv4": {"lastUpdated": null, "healthy": false}}}`
+			m.pages["127.0.0.1:10249/api/v1alpha1/info"] = "200 {}"
+		}, []string{`fail proxy/health /healthz answers 503: IPv4: no sync has succeeded yet`, "warn proxy/rules rules of mode nftables are in force, those of an earlier proxy: this one has not synced yet"}},
 		{After, func(m *machine) {
 			m.pages["0.0.0.0:10256/healthz"] = `503 {"healthy": false, "waitingFor": "process 7"}`
 		}, []string{
@@ -266,7 +283,7 @@ func proxyOutcomes() []outcome {
 			m.pages["127.0.0.1:10249/api/v1alpha1/info"] = `200 {"sync": {"families": [{"family": "IPv4", "error": "busy"}, {"family": "IPv6"}]}, "observed": {"HealthCheckNotServed": 2}}`
 		}, []string{"fail proxy/rules the last sync failed in IPv4: busy", "warn proxy/services Services with the problem HealthCheckNotServed: 2"}},
 		{After, func(m *machine) {
-			m.pages["127.0.0.1:10249/api/v1alpha1/info"] = `200 {"problems": [{"reason": "InvalidManifest", "message": "a.yaml:3: no"}]}`
+			m.pages["127.0.0.1:10249/api/v1alpha1/info"] = `200 {"sync": {}, "problems": [{"reason": "InvalidManifest", "message": "a.yaml:3: no"}]}`
 		}, []string{"warn proxy/inputs InvalidManifest: a.yaml:3: no"}},
 		{After, func(m *machine) { delete(m.pages, "127.0.0.1:10249/api/v1alpha1/info") }, nil},
 		{After, func(m *machine) { m.pages["127.0.0.1:10249/proxyMode"] = "200 iptables\n" }, []string{"fail proxy/mode the proxy runs in mode iptables, not nftables"}},

@@ -21,8 +21,8 @@ type Host interface {
 	Variants(ctx context.Context) ([]string, error)
 	// Chains returns the base chains of the hooks input and forward, those of iptables included.
 	Chains(ctx context.Context) ([]Chain, error)
-	// Holder returns who holds the lock on this network namespace, in words; "" if no process does.
-	Holder() (string, error)
+	// Holder returns who holds the lock on this network namespace, in words, and whether it answers; "" if no process does.
+	Holder() (holder string, answers bool, err error)
 	// Present returns the modes that have rules here, of any program.
 	Present(ctx context.Context) ([]string, error)
 	// Processes returns the ids of other processes called kube-proxy in this network namespace.

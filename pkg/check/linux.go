@@ -146,12 +146,12 @@ func (l *Linux) Chains(ctx context.Context) ([]Chain, error) {
 }
 
 // Holder implements [Host].
-func (l *Linux) Holder() (string, error) {
+func (l *Linux) Holder() (holder string, answers bool, err error) {
 	owner, held, err := netlock.Holder()
 	if err != nil || !held {
-		return "", err
+		return "", false, err
 	}
-	return strings.TrimPrefix((&netlock.HeldError{Owner: owner}).Error(), "another "), nil
+	return strings.TrimPrefix((&netlock.HeldError{Owner: owner}).Error(), "another "), owner.Mode != "", nil
 }
 
 // Listen implements [Host].

@@ -2,20 +2,26 @@ package check
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 )
 
 func lock(_ context.Context, c *Checker) []Result {
-	holder, err := c.Host.Holder()
+	holder, answers, err := c.Host.Holder()
 	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return warn("cannot look who holds this network namespace: "+err.Error(), "Run the check with CAP_NET_ADMIN.")
 	case err != nil:
 		return fail(err.Error(), "Make sure that no program of another user occupies the lock; it would keep the proxy from starting.")
 	case holder == "" && c.Stage == After:
 		return fail("no kube-proxy of this project runs in this network namespace", "See kubectl -n kube-system get pods, and the log of kube-proxy.")
 	case holder != "" && c.Stage == Before:
 		return warn(holder, "A new proxy waits until this one ends, and then takes over its rules.")
+	case holder != "" && !answers:
+		return fail(holder, "It is stopped, or hangs: see its state (ps) and its log, and restart it. Its rules stay in force meanwhile.")
 	case holder == "":
 		return ok("no other kube-proxy of this project holds this network namespace")
 	}

@@ -1,6 +1,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -24,22 +25,31 @@ func health(ctx context.Context, c *Checker) []Result {
 	case status != http.StatusOK:
 		return fail(fmt.Sprintf("/healthz answers %d: %s", status, unhealthy(body)), "See the log of kube-proxy for failed syncs, and whether the Node is being deleted.")
 	}
-	return ok("/healthz answers " + fmt.Sprint(status))
+	if why := reasons(body); len(why) > 0 {
+		return warn("/healthz answers 200, and "+strings.Join(why, "; "), "See the log of kube-proxy for what to do about it.")
+	}
+	return ok("/healthz answers 200")
 }
 
 // unhealthy says in words what an answer of /healthz means; an answer that is not understood is shown.
 func unhealthy(body string) string {
+	return cmp.Or(strings.Join(reasons(body), "; "), firstLine(body))
+}
+
+// reasons returns what an answer of /healthz names: why the proxy does not serve, and what it waits for.
+func reasons(body string) []string {
 	var answer struct {
 		NodeEligible *bool
 		Status       map[string]struct {
-			Healthy bool
-			Error   string
+			LastUpdated any // null before the first success
+			Healthy     bool
+			Error       string
 		}
 		Broken     []string
 		WaitingFor any // a list; the name of another process while this one waits for the lock
 	}
 	if json.Unmarshal([]byte(body), &answer) != nil {
-		return firstLine(body)
+		return nil
 	}
 	why := answer.Broken
 	switch waiting := answer.WaitingFor.(type) {
@@ -53,6 +63,8 @@ func unhealthy(body string) string {
 	for _, family := range slices.Sorted(maps.Keys(answer.Status)) {
 		if one := answer.Status[family]; one.Error != "" {
 			why = append(why, family+": "+one.Error)
+		} else if one.LastUpdated == nil && !one.Healthy {
+			why = append(why, family+": no sync has succeeded yet")
 		} else if !one.Healthy {
 			why = append(why, family+": the last sync was too long ago")
 		}
@@ -60,10 +72,7 @@ func unhealthy(body string) string {
 	if answer.NodeEligible != nil && !*answer.NodeEligible {
 		why = append(why, "the Node is being deleted")
 	}
-	if len(why) == 0 {
-		return firstLine(body)
-	}
-	return strings.Join(why, "; ")
+	return why
 }
 
 // longest bounds what is shown of an answer.
@@ -101,7 +110,10 @@ func inForce(ctx context.Context, c *Checker) []Result {
 		return fail("there are no rules of mode "+c.Node.Mode, "See the log of kube-proxy for a failed sync, and /healthz for what it waits for.")
 	}
 	var found []Result
-	info, _ := c.info(ctx)
+	info, known := c.info(ctx)
+	if known && info.Sync == nil {
+		return warn("rules of mode "+c.Node.Mode+" are in force, those of an earlier proxy: this one has not synced yet", "See proxy/health for what it waits for.")
+	}
 	for _, family := range info.Sync.Failed() {
 		found = append(found, fail(fmt.Sprintf("the last sync failed in %s: %s", family.Family, firstLine(family.Error)),
 			"Correct what the message says. What was in force in this family stays so, if anything was: kube-proxy render --diff shows what is missing.")...)
@@ -132,10 +144,10 @@ func inputs(ctx context.Context, c *Checker) []Result {
 	return found
 }
 
-// observed asks the proxy for the problems of Services that only it knows.
+// observed asks the proxy for the problems of Services that only it knows: none before the first sync.
 func observed(ctx context.Context, c *Checker) []Result {
 	info, known := c.info(ctx)
-	if !known {
+	if !known || info.Sync == nil {
 		return nil
 	}
 	var found []Result
@@ -148,12 +160,19 @@ func observed(ctx context.Context, c *Checker) []Result {
 	return found
 }
 
-// info asks the proxy for its description. It is not known of another proxy.
+// info asks the proxy for its description, once in a run: one that hangs does not answer the next question either. It is not known of
+// another proxy.
 func (c *Checker) info(ctx context.Context) (info v1alpha1.Info, known bool) {
 	if c.Node.MetricsAddress == "" {
 		return info, false
 	}
-	status, body, err := c.Host.Get(ctx, c.Node.MetricsAddress, v1alpha1.Path+"/info")
-	known = err == nil && status == http.StatusOK && json.Unmarshal([]byte(body), &info) == nil
+	if c.asked == nil {
+		status, body, err := c.Host.Get(ctx, c.Node.MetricsAddress, v1alpha1.Path+"/info")
+		c.asked = new("")
+		if err == nil && status == http.StatusOK {
+			c.asked = &body
+		}
+	}
+	known = json.Unmarshal([]byte(*c.asked), &info) == nil
 	return info, known
 }

@@ -103,6 +103,7 @@ func TestTrial(t *testing.T) {
 		{"Balance", "TCP", append(many(1, nil), syscall.ECONNREFUSED), nil, asked{a: "refused", b: "answered"}, false, "1 of 2 endpoints do not answer"},
 		{"Balance", "TCP", append(many(1, nil), syscall.ECONNREFUSED), counted{a: 3, b: 1}, asked{a: "answered"}, false, "Each endpoint answers"},
 		{"Balance", "TCP", many(3, syscall.ENETUNREACH), nil, nil, false, "this node has no route to 10"},
+		{"Balance", "TCP", append(many(1, nil), syscall.EHOSTUNREACH), nil, asked{a: "no route to host", b: "answered"}, false, "1 of 2 endpoints do not answer"},
 		{"Balance", "TCP", many(3, errSilent), counted{a: 3, b: 0}, nil, false, "10.0.0.1:80 got 2\n  10.0.0.2:80 got 0\n"},
 		{"Balance", "UDP", many(3, errSilent), nil, nil, false, "Nothing answered, and connections are not counted"},
 		{"Balance", "UDP", many(3, errSilent), counted{a: 4, b: 1}, nil, true, "This is what was explained."},
@@ -115,7 +116,7 @@ func TestTrial(t *testing.T) {
 		{"Drop", "TCP", many(3, syscall.ECONNREFUSED), nil, nil, false, "not what"},
 		{"Pass", "TCP", many(3, errors.New("no route")), nil, nil, true, "3 failed: no route"},
 	} {
-		tried := &trial{explained: explained(test.verdict, test.protocol)}
+		tried := &trial{explained: explained(test.verdict, test.protocol), unrouted: slices.Contains(test.results, error(syscall.ENETUNREACH))}
 		for _, err := range test.results {
 			tried.record(err)
 		}

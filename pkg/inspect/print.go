@@ -22,8 +22,11 @@ type Printer struct {
 	NoHeaders bool
 }
 
-// Problems shows what is wrong with the proxy as a whole.
+// Problems shows what is wrong with the proxy as a whole, and what it waits for although it serves.
 func (Printer) Problems(info *v1alpha1.Info) (text string) {
+	for _, wait := range info.Waiting {
+		text += "Warning: the proxy waits for " + terminal.Printable(wait) + "\n"
+	}
 	for _, problem := range info.Problems {
 		text += "Warning: " + problem.Reason + ": " + terminal.Printable(problem.Message) + "\n"
 	}

@@ -2,8 +2,6 @@ package inspect
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -26,16 +24,4 @@ type Reader interface {
 	Compare(ctx context.Context, mode string) (*v1alpha1.Comparison, error)
 	// Repairs returns what was repaired lately.
 	Repairs(ctx context.Context) (*v1alpha1.RepairList, error)
-}
-
-// Failing returns an error if the last sync failed in a family, or in any if family is empty: what a Reader shows is what was in force
-// before, if anything was.
-func Failing(info *v1alpha1.Info, family string) error {
-	var failed []error
-	for _, f := range info.Sync.Failed() {
-		if family == "" || family == f.Family {
-			failed = append(failed, fmt.Errorf("%s: the last sync failed, and what was in force there before stays so, if anything was: %s", f.Family, f.Error))
-		}
-	}
-	return errors.Join(failed...)
 }

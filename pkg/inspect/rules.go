@@ -46,7 +46,7 @@ func lines(prefix string, texts ...string) string {
 // Repairs shows what was repaired, the newest last.
 func (p Printer) Repairs(r *v1alpha1.RepairList) string {
 	if len(r.Items) == 0 {
-		return "No other program has changed the rules since the proxy started.\n"
+		return "The proxy has repaired nothing since it started.\n"
 	}
 	t := &terminal.Table{Width: p.Width}
 	t.Add("TIME", "FAMILY", "BY", "WHAT")

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,8 +28,8 @@ const (
 type trial struct {
 	v1alpha1.Trial
 	explained *v1alpha1.Explanation
-	// err is the first unexpected error.
-	err error
+	// unrouted is whether this machine has no route to the destination.
+	unrouted bool
 }
 
 // Try sends connections from this machine to the destination of an explanation, for TCP and UDP. Of UDP it sends one datagram
@@ -49,6 +50,7 @@ func Try(ctx context.Context, r Reader, e *v1alpha1.Explanation, n int) (*v1alph
 		defer mu.Unlock()
 		t.record(err)
 	})
+	t.unrouted = t.Failed > 0 && !routed(ctx, e.To)
 	results := t.askEndpoints(ctx)
 	after, err := reached(ctx, r, e)
 	if err != nil {
@@ -102,7 +104,7 @@ const (
 // askEndpoints opens a connection to each endpoint itself if some connections to the Service failed, and returns the results by address.
 func (t *trial) askEndpoints(ctx context.Context) map[string]string {
 	e := t.explained
-	if e.Verdict != v1alpha1.VerdictBalance || e.Protocol != "TCP" || t.Connected+t.Failed == tries(&t.Trial) {
+	if e.Verdict != v1alpha1.VerdictBalance || e.Protocol != "TCP" || t.unrouted || t.Connected == tries(&t.Trial) {
 		return nil
 	}
 	addresses := e.Endpoints[:min(len(e.Endpoints), maxAsked)]
@@ -195,9 +197,19 @@ func connect(ctx context.Context, network, to string) error {
 	return err
 }
 
+// routed reports whether this machine has a route to an address: a socket of UDP looks for one when it is connected, and sends nothing.
+func routed(ctx context.Context, to string) bool {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", to)
+	if err == nil {
+		_ = conn.Close() // nothing was written
+	}
+	return err == nil
+}
+
 // resultOf names the result of a connection; it is the text of an unexpected error.
 func resultOf(err error) string {
 	var timeout net.Error
+	var number syscall.Errno
 	switch {
 	case err == nil:
 		return answered
@@ -207,6 +219,8 @@ func resultOf(err error) string {
 		return denied
 	case errors.Is(err, errSilent), errors.As(err, &timeout) && timeout.Timeout():
 		return noAnswer
+	case errors.As(err, &number):
+		return number.Error()
 	default:
 		return err.Error()
 	}
@@ -225,9 +239,7 @@ func (t *trial) record(err error) {
 		t.TimedOut++
 	default:
 		t.Failed++
-		if t.err == nil {
-			t.err, t.Error = err, err.Error()
-		}
+		t.Error = cmp.Or(t.Error, err.Error())
 	}
 }
 
@@ -252,11 +264,11 @@ func (t *trial) agrees() bool {
 
 // conclusion says in words what the results mean.
 func (t *trial) conclusion() string {
-	const look = "does a process of the pod listen on the targetPort, and does a NetworkPolicy or firewall refuse?"
+	const look = "does the pod exist, does a process in it listen on the targetPort, and does a NetworkPolicy or firewall refuse?"
 	asked, silent := t.asked()
 	_, counted := t.sent()
 	switch {
-	case errors.Is(t.err, syscall.ENETUNREACH), errors.Is(t.err, syscall.EHOSTUNREACH):
+	case t.unrouted:
 		to, _ := netip.ParseAddrPort(t.explained.To)
 		command := "ip route get "
 		if to.Addr().Is6() {

@@ -75,11 +75,11 @@ func servicesOf(p *plan.Plan) cluster.Map[cluster.ServiceName, *cluster.Service]
 type History struct {
 	last    *plan.Plan
 	inForce map[cluster.Family]*plan.Plan
-	// applied is the last plan that was programmed in all families.
-	applied *plan.Plan
+	// applied is the last plan that was programmed in all families, shown the last one that was in any.
+	applied, shown *plan.Plan
 }
 
-// Add sets Changes, Programmed and Applied of the next sync, and returns it.
+// Add sets the changes of the next sync, and returns it.
 func (h *History) Add(s *Sync) *Sync {
 	s.Changes = changesOf(h.last, s.Plan)
 	s.Programmed = make(map[cluster.Family]Changes, len(s.Results))
@@ -96,6 +96,10 @@ func (h *History) Add(s *Sync) *Sync {
 	if s.Err() == nil {
 		s.Applied = new(changesOf(h.applied, s.Plan))
 		h.applied = s.Plan
+	}
+	if len(s.Programmed) > 0 {
+		s.Shown = new(changesOf(h.shown, s.Plan))
+		h.shown = s.Plan
 	}
 	h.last = s.Plan
 	return s

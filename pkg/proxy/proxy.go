@@ -51,10 +51,12 @@ type Sync struct {
 	Plan    *plan.Plan
 	Results []backend.Result
 	// Changes are those since the previous sync, whether it succeeded or not. Programmed are those since the last sync that succeeded in a
-	// family, for each family in which this one did, and Applied those since the last one that succeeded in all, nil unless this one did.
+	// family, for each family in which this one did. Applied are those since the last one that succeeded in all families, and Shown those since
+	// the last one that did in any, which commands show; each is nil unless this one did.
 	Changes    Changes
 	Programmed map[cluster.Family]Changes
 	Applied    *Changes
+	Shown      *Changes
 	// Cost is the processor time that the sync used.
 	Started, Finished time.Time
 	Cost              time.Duration

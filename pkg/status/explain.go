@@ -18,7 +18,7 @@ func (s *State) Explain(q Question) (*v1alpha1.Explanation, error) {
 	}
 	family := cluster.FamilyOf(packet.To.Addr())
 	if _, ok := s.InForce[family]; !ok && len(s.InForce) > 0 && slices.Contains(s.Rules.Families, family) {
-		return nil, badQuestion("no rules of this proxy are in force in %s: no sync has succeeded there yet", family)
+		return nil, badQuestion("no rules of this proxy are in force in %s: no sync has succeeded there yet (%v)", family, Failing(&s.Info, family.String()))
 	}
 	path := s.path(packet)
 	out := &v1alpha1.Explanation{

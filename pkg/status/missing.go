@@ -1,6 +1,7 @@
 package status
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -27,6 +28,9 @@ func (s *State) Missing(name cluster.ServiceName) string {
 			fmt.Fprintf(&text, "; %s: %s", problem.Reason, problem.Message)
 		}
 	}
+	if err := Failing(&s.Info, ""); err != nil {
+		fmt.Fprintf(&text, "; %s", strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
 	var similar, elsewhere []string
 	for other := range s.Snapshot.Services.All() {
 		switch {
@@ -40,6 +44,17 @@ func (s *State) Missing(name cluster.ServiceName) string {
 		fmt.Fprintf(&text, "; did you mean %s?", strings.Join(similar[:min(len(similar), maxSimilar)], " or "))
 	}
 	return text.String()
+}
+
+// Failing returns an error if the last sync failed in a family, or in any if family is empty: then the rules there are not those of what is shown.
+func Failing(info *v1alpha1.Info, family string) error {
+	var failed []error
+	for _, f := range info.Sync.Failed() {
+		if family == "" || family == f.Family {
+			failed = append(failed, fmt.Errorf("%s: the last sync failed, and what was in force there before stays so, if anything was: %s", f.Family, f.Error))
+		}
+	}
+	return errors.Join(failed...)
 }
 
 // near reports whether one name is probably a misspelling of the other: whether their edit distance, in which two swapped

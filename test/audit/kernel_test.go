@@ -156,7 +156,7 @@ func (w *world) ofService(s *corev1.Service) {
 			w.add(target{to: at(text, port.Port), service: name}, protocol)
 		}
 		for _, ingress := range s.Status.LoadBalancer.Ingress {
-			w.add(target{to: at(ingress.IP, port.Port), service: name, code: findings.StatusNotServed, names: []string{ingress.IP}}, protocol)
+			w.add(target{to: at(ingress.IP, port.Port), service: name, code: plan.ProblemStatusNotServed, names: []string{ingress.IP}}, protocol)
 		}
 		if port.NodePort == 0 {
 			continue

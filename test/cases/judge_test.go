@@ -36,6 +36,8 @@ type court struct {
 	page     http.Handler
 	seen     map[string]bool
 	history  proxy.History
+	// synced is set once anything is in force: syncs may fail.
+	synced bool
 }
 
 func newCourt(t *testing.T) *court {
@@ -48,8 +50,8 @@ func newCourt(t *testing.T) *court {
 	return c
 }
 
-// TestOneJudge checks for all cases and random clusters, with and without what only a running proxy observes, that "service list", the
-// metric and the status page have the same problems.
+// TestOneJudge checks for all cases and random clusters, with and without what only a running proxy observes, and while syncs fail in one or
+// both families, that "service list", the metric and the status page have the same problems.
 func TestOneJudge(t *testing.T) {
 	c := newCourt(t)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -88,6 +90,12 @@ func (c *court) hear(name string, p *plan.Plan, random *rand.Rand) {
 			ports[name] = []plan.Problem{{Reason: plan.ProblemHealthCheck}}
 		}
 	}
+	for i := range s.Results {
+		if c.synced && random.IntN(3) == 0 {
+			s.Results[i].Err = errors.New("busy")
+		}
+	}
+	c.synced = true
 	c.shown.HealthChecks(nil)
 	c.history.Add(s)
 	c.shown.Synced(s)

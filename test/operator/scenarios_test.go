@@ -71,6 +71,12 @@ func local(more string, endpoints ...string) string {
 var stray = clusters.Service("default/lb", "type: ClusterIP, clusterIP: 10.96.0.11, ports: [{name: http, port: 80}]") +
 	"status: {loadBalancer: {ingress: [{ip: 192.0.2.33}]}}\n" + clusters.Slice("default/lb", "lb-1", "{name: http, port: 8080}", there)
 
+// ownedBefore makes the table of IPv4 that of another process, before the proxy starts.
+const ownedBefore = "setsid sh -c \"{ printf 'add table ip kube-proxy { flags owner; }\\n'; sleep 20; } | nft -i\" > /dev/null 2>&1 & await 'nft list table ip kube-proxy'"
+
+// owned makes the table of IPv4 that of another process, which lives a while.
+const owned = "setsid sh -c \"{ printf 'delete table ip kube-proxy; add table ip kube-proxy { flags owner; }\\n'; sleep 20; } | nft -i\" > /dev/null 2>&1 & await \"curl -s 127.0.0.1:10249/api/v1alpha1/info | grep -q '\\\"error\\\"'\"; "
+
 // manifest writes a manifest with a source range that is none.
 const manifest = "printf 'apiVersion: v1\nkind: Service\nmetadata: {name: bad, namespace: default}\nspec: {clusterIP: 10.96.0.99, type: LoadBalancer, ports: [{port: 80}], loadBalancerSourceRanges: [x]}\n' > $DIR/objects/bad.yaml"
 
@@ -142,6 +148,10 @@ func found() []scenario {
 			command: "service list", names: []string{"HealthCheckNotServed"}},
 		{name: "the proxy hangs", objects: web("", there), breaks: "kill -STOP $(cat $DIR/pid)", command: "service list --request-timeout 300ms", code: 1,
 			names: []string{"the proxy at http://127.0.0.1:10249 does not answer", "kube-proxy check"}},
+		{name: "the proxy hangs, for drift", objects: web("", there), breaks: "kill -STOP $(cat $DIR/pid)", command: "drift --request-timeout 300ms", code: 1,
+			names: []string{"the proxy at http://127.0.0.1:10249 does not answer"}},
+		{name: "the proxy hangs, for check", objects: web("", there), breaks: "kill -STOP $(cat $DIR/pid)", command: "check --skip api,kernel,tools,firewall,settings", code: 1,
+			names: []string{"fail proxies/lock kube-proxy holds this network namespace (it does not answer)", "ok proxies/modes no rules of another proxy mode", "ok proxy/rules rules of mode nftables"}, not: "iptables"},
 		{name: "another program flushes the rules", objects: web("", there), modes: both, breaks: "nft flush ruleset", command: "drift", names: []string{"nft (process"}},
 		{name: "the cluster CIDR is wrong", objects: web("", here), flags: "--cluster-cidr 10.24.0.0/16", command: "explain --from 10.244.1.2 --to default/web",
 			names: []string{"10.244.1.2 is neither this node nor local traffic: it is not in 10.24.0.0/16, and no endpoint on this node is: is clusterCIDRs right?"}},
@@ -157,8 +167,13 @@ func found() []scenario {
 			names: []string{"fail config/file", "warn proxy/inputs InvalidConfiguration: ", "config:3", "ipvs"}},
 		{name: "a bridge port without hairpin mode", objects: web("", here), modes: both, send: "pod1a 10.96.0.10:80", breaks: "bridge link set dev vethpod1a hairpin off",
 			command: "trace default/web", code: 3, names: []string{"the endpoint is the source itself", "vethpod1a", "hairpin mode is off", "bridge link set dev vethpod1a hairpin on"}, not: "rp_filter"},
-		{name: "another process owns the table", objects: web("", there), unready: true, before: "setsid sh -c \"{ printf 'add table ip kube-proxy { flags owner; }\\n'; sleep 20; } | nft -i\" > /dev/null 2>&1 & await 'nft list table ip kube-proxy'",
+		{name: "another process owns the table", objects: web("", there), unready: true, before: ownedBefore,
 			command: "service list -A", code: 1, names: []string{"IPv4: the last sync failed"}},
+		{name: "a Service is new while another process owns the table", objects: dual, breaks: owned + "printf %s '" + strings.ReplaceAll(strings.ReplaceAll(dual, "web", "also"), "96::10", "96::11") + "' | sed s/10.96.0.10/10.96.0.11/ > $DIR/objects/also.yaml",
+			command: "service describe also", code: 1, names: []string{"fd00:10:96::11", "IPv4: the last sync failed"}, not: "does not exist"},
+		{name: "an explanation while another process owns the table", objects: web("", there), unready: true, before: ownedBefore, command: "explain default/web", code: 1,
+			names: []string{"no rules of this proxy are in force in IPv4", "another process owns the table"}},
+		{name: "rules while another process owns the table", objects: dual, breaks: owned, command: "render", code: 1, names: []string{"# IPv6 table ip6 kube-proxy", "IPv4: the last sync failed"}},
 	}
 }
 
@@ -171,6 +186,8 @@ func others() []scenario {
 			command: "trace default/web", code: 3, names: []string{"forwarding is off", "net.ipv4"}, not: "rp_filter"},
 		{name: "the source is checked", objects: nodePort(there), send: "client 172.18.0.11:30080", breaks: "bash -c 'echo > /dev/udp/172.18.0.100/9'; await 'ip neigh show 172.18.0.100 | grep -q lladdr'; sysctl -qw net.ipv4.conf.all.rp_filter=1; ip route add 172.18.0.100/32 dev cbr0",
 			command: "trace default/web", code: 3, names: []string{"rp_filter"}, not: "hairpin"},
+		{name: "an endpoint that does not exist is traced", objects: web("", dead), send: "pod1a 10.96.0.10:80", command: "trace default/web",
+			names: []string{"sent to 10.244.2.77:8080", "Delivered here, or sent on: 1 packet."}, not: "arrived"},
 		{name: "the forward policy drops", objects: web("", there), modes: both, send: "pod1a 10.96.0.10:80", breaks: "iptables -P FORWARD DROP",
 			command: "trace default/web", code: 3, names: []string{"dropped by table ip filter, chain FORWARD (its policy), which is not kube-proxy's"}},
 		{name: "whose an address in the status of a ClusterIP is", objects: web("", there) + stray, command: "service list --address 192.0.2.33", names: []string{"StatusNotServed"}},

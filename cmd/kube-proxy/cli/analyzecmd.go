@@ -212,7 +212,7 @@ func (o *analyzeOptions) read(cmd *cobra.Command, analyzer *findings.Analyzer) (
 	}
 	client, err := restConfig(o.kubeconfig, o.context, "kube-proxy-"+cmd.Name())
 	if err != nil {
-		return nil, fmt.Errorf("%w, or --manifests to read files", err)
+		return nil, fmt.Errorf("%w; give --kubeconfig, or --manifests to read files", err)
 	}
 	clients, err := findings.Connect(client)
 	if err != nil {

@@ -93,8 +93,8 @@ func (o *checkOptions) load(cmd *cobra.Command) (l *app.Loaded, invalid, err err
 		}
 	}
 	l = &app.Loaded{Flags: cmd.Flags(), Config: app.DefaultConfig()}
-	if mode := runningMode(cmd.Context(), inspect.DefaultServer); !o.before && mode != "" {
-		l.Config.Mode = config.ProxyMode(mode)
+	if !o.before && o.mode == "" {
+		l.Config.Mode = config.ProxyMode(runningMode(cmd.Context(), inspect.DefaultServer))
 	}
 	o.override(l.Config)
 	return l, invalid, l.Validate("linux")
@@ -107,17 +107,14 @@ func (o *checkOptions) override(cfg *config.KubeProxyConfiguration) {
 	cfg.ClientConnection.Kubeconfig = cmp.Or(o.kubeconfig, cfg.ClientConnection.Kubeconfig)
 }
 
-// runningMode returns the mode of the proxy at an address; "" if none answers.
+// runningMode returns the mode of the proxy at an address; if none answers, that of the rules here.
 func runningMode(ctx context.Context, server string) string {
-	client, err := inspect.NewClient(server, inspect.DefaultTimeout)
-	if err != nil {
-		return ""
+	if client, err := inspect.NewClient(server, time.Second); err == nil {
+		if info, err := client.Info(ctx); err == nil {
+			return info.Mode
+		}
 	}
-	info, err := client.Info(ctx)
-	if err != nil {
-		return ""
-	}
-	return info.Mode
+	return modeHere(ctx)
 }
 
 func runCheck(cmd *cobra.Command, opts *checkOptions) error {

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -37,6 +38,22 @@ func newChecker(l *app.Loaded, withoutAPI bool) (*check.Checker, error) {
 	}
 	checker.API, err = checkedAPI(cfg)
 	return checker, err
+}
+
+// modeHere returns the mode that has rules here; "" if none has, or several have.
+func modeHere(ctx context.Context) (name string) {
+	for _, m := range app.Modes(app.DefaultConfig(), backend.CounterLimits{}) {
+		if _, served := m.Remover.(backend.Mode); !served {
+			continue
+		}
+		switch present, _ := m.Present(ctx); { // an error is one of the checks
+		case present && name != "":
+			return ""
+		case present:
+			name = m.Name
+		}
+	}
+	return name
 }
 
 // checkedAPI returns the configured API server; nil if there is none, which the group api says.

@@ -29,7 +29,6 @@ The configuration is a file (--config), or else the flags. "kube-proxy config" c
 		SilenceErrors: true,
 		SilenceUsage:  true,
 
-		SuggestionsMinimumDistance: 2,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			verflag.PrintAndExitIfRequested() // every command has the flag --version
 			return checkValues(cmd)
@@ -62,6 +61,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	hint := ""
+	cmd.SuggestionsMinimumDistance = 2
 	if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
 		hint = "; did you mean " + strings.Join(similar, " or ") + "?"
 	}

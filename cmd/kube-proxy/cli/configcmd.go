@@ -20,8 +20,6 @@ func newConfigCommand() *cobra.Command {
 		Short: "Convert, check and explain configuration files",
 		Args:  noArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-
-		SuggestionsMinimumDistance: 2,
 	}
 	command.AddCommand(newConvertCommand(), newValidateCommand(), newDefaultsCommand(), newConfigExplainCommand(), newGatesCommand())
 	return command

@@ -284,6 +284,8 @@ func TestProcess(t *testing.T) {
 		{[]string{"start"}, app.ExitUsage, "", `unknown command or argument "start"`},
 		{[]string{"conifg"}, app.ExitUsage, "", "did you mean config?"},
 		{[]string{"config", "convrt"}, app.ExitUsage, "", "did you mean convert?"},
+		{[]string{"service", "descrbe"}, app.ExitUsage, "", "did you mean describe?"},
+		{[]string{"service", "list", "--address", "x"}, app.ExitUsage, "", `--address: "x" is not an IPv4 or IPv6 address`},
 		{[]string{"config", "convert", at("ipvs")}, 0, "mode: ipvs\n", ""},
 		{[]string{"config", "convert", at("ipvs"), "--from", "x"}, app.ExitUsage, "", "exclude each other"},
 		{[]string{"config", "convert"}, app.ExitUsage, "", "FILE is missing"},

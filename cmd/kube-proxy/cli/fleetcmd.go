@@ -115,7 +115,7 @@ func (o *fleetOptions) open(cmd *cobra.Command) (of *fleet.Fleet, done func(), e
 	}
 	client, err := restConfig(o.kubeconfig, o.context, "kube-proxy-fleet")
 	if err != nil {
-		return nil, nil, app.ExitCode{Code: exitUnreadable, Err: err}
+		return nil, nil, app.ExitCode{Code: exitUnreadable, Err: fmt.Errorf("%w; give --kubeconfig", err)}
 	}
 	shown := progress(cmd)
 	o.Progress = func(asked, all int) { shown.Show("Asked %d of %s", asked, terminal.Count(all, "node")) }

@@ -48,21 +48,23 @@ It asks the proxy that runs on this node, or with --node that of another one, by
 (trace and --try run in its pod, where Ctrl-C does not end them). Where none runs, --manifests or --kubeconfig shows what a proxy
 on the Node --node would do, configured by --config.`
 
-// The usages of flags that several commands have.
-const (
-	serverUsage  = "Metrics `address` of the running proxy, HOST:PORT."
-	contextUsage = "Context `name` of the kubeconfig."
-)
+// contextUsage is the usage of a flag that several commands have.
+const contextUsage = "Context `name` of the kubeconfig."
 
 // addFlags adds the flags to a command.
 func (o *readerOptions) addFlags(command *cobra.Command) {
+	o.addServer(command, inspect.DefaultTimeout)
 	flags := command.Flags()
-	flags.StringVar(&o.server, "server", inspect.DefaultServer, serverUsage)
-	flags.DurationVar(&o.timeout, "request-timeout", inspect.DefaultTimeout, "Maximum `time` to wait for the running proxy.")
 	flags.StringVar(&o.manifests, "manifests", "", "Read a `directory` of manifests, not a running proxy.")
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Read the cluster of a kubeconfig `file`, not a running proxy.")
 	o.onNode.addFlags(command, "Node `name`. Default: this host's.")
 	flags.StringVar(&o.configFile, "config", "", "Configuration `file` of the proxy, with --manifests or --kubeconfig.")
+}
+
+// addServer adds the flags that say where the running proxy is, and how long to wait for it.
+func (o *readerOptions) addServer(command *cobra.Command, timeout time.Duration) {
+	command.Flags().StringVar(&o.server, "server", inspect.DefaultServer, "Metrics `address` of the running proxy, HOST:PORT.")
+	command.Flags().DurationVar(&o.timeout, "request-timeout", timeout, "Maximum `time` to wait for the running proxy.")
 }
 
 // addNamespace adds the flag with the namespace of Services that are named without one.
@@ -147,7 +149,7 @@ func failing(cmd *cobra.Command, from inspect.Reader, family string) error {
 		return err
 	}
 	fmt.Fprint(cmd.ErrOrStderr(), printer(cmd).Problems(info))
-	return inspect.Failing(info, family)
+	return status.Failing(info, family)
 }
 
 // load reads the objects of files or a cluster, as a proxy with the configuration would.
@@ -214,9 +216,9 @@ func restConfig(kubeconfig, context, userAgent string) (*rest.Config, error) {
 	client, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
 	switch {
 	case clientcmd.IsEmptyConfig(err):
-		return nil, errors.New("find the API server: there is no kubeconfig in ~/.kube/config or $KUBECONFIG, and this is no pod; give --kubeconfig")
+		return nil, errors.New("find the API server: there is no kubeconfig in ~/.kube/config or $KUBECONFIG, and this is no pod")
 	case err != nil:
-		return nil, fmt.Errorf("find the API server: %w; give --kubeconfig", err)
+		return nil, fmt.Errorf("find the API server: %w", err)
 	}
 	return rest.AddUserAgent(client, userAgent), nil
 }

@@ -61,7 +61,8 @@ func (o *renderOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return show(cmd, o.output, rules, func() string { return printer(cmd).Ruleset(rules) })
+	err = show(cmd, o.output, rules, func() string { return printer(cmd).Ruleset(rules) })
+	return cmp.Or(err, failing(cmd, reader, ""))
 }
 
 // runDiff prints differences and, of the rules of a running proxy, repairs.
@@ -87,7 +88,7 @@ func (o *renderOptions) runDiff(cmd *cobra.Command, reader inspect.Reader) error
 		}
 		return text
 	})
-	if err == nil && len(found.Items) > 0 {
+	if err = cmp.Or(err, failing(cmd, reader, "")); err == nil && len(found.Items) > 0 {
 		return app.ExitCode{Code: exitDiffers}
 	}
 	return err
@@ -105,7 +106,7 @@ and by which program, if the kernel reports it.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return opts.runDrift(cmd) },
 	}
-	command.Flags().StringVar(&opts.server, "server", inspect.DefaultServer, serverUsage)
+	opts.addServer(command, inspect.DefaultTimeout)
 	outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
 	return command
 }

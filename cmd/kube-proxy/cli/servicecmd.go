@@ -119,7 +119,15 @@ func (o *serviceOptions) run(cmd *cobra.Command, round func(*cobra.Command, insp
 	cmd.SetContext(ctx)
 	out := cmd.OutOrStdout()
 	watch := inspect.Watch{Interval: o.interval, Out: out, Separator: o.separator(), Terminal: o.textual() && isTerminal(out)}
-	return watch.Run(ctx, func() error { return round(cmd, from) })
+	return watch.Run(ctx, func() error {
+		if err := round(cmd, from); err != nil {
+			return err
+		}
+		if err := failing(cmd, from, ""); err != nil {
+			printLines(cmd.ErrOrStderr(), "error: ", err) // it may end while this is watched
+		}
+		return nil
+	})
 }
 
 // rates returns the rates since the round before, of counters that were read at a time; nil if there was none, or if failed says why they could
@@ -167,7 +175,7 @@ func (o *serviceOptions) list(cmd *cobra.Command, from inspect.Reader) error {
 	}
 	filter, err := status.ParseFilter(namespace, o.address)
 	if err != nil {
-		return err
+		return app.UsageError{Err: fmt.Errorf("--address: %w", err)}
 	}
 	services, err := from.Services(cmd.Context(), filter, o.output != outputTable || o.watch)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect/packets"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
@@ -49,7 +50,7 @@ The kernel reports at most %d packets a second in each IP family (nftables' trac
 CAP_NET_ADMIN and the network namespace of the node. One can run at a time; it removes its tables, kube-proxy-trace.
 `+readerHelp+`
 
-Exit codes: 0 if all packets arrived; 3 if one was refused, vanished, or could not be followed to its end; 4 if there was none;
+Exit codes: 0 if all packets were delivered here or sent on; 3 if one was refused, vanished, or could not be followed to its end; 4 if there was none;
 1 or 2 if there is no answer.`, packets.PerSecond),
 		Example: `  kube-proxy trace default/web
   kube-proxy trace 10.96.0.10:53/udp --from 10.244.1.0/24 --count 3
@@ -108,6 +109,9 @@ func (o *traceOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if err := status.Failing(info, ""); err != nil {
+		printLines(cmd.ErrOrStderr(), "Warning: ", err)
+	}
 	filter, names, err := target.Resolve(ctx, reader, info.NodePortAddresses)
 	if err != nil {
 		return err
@@ -159,7 +163,7 @@ func (o *traceOptions) conclude(cmd *cobra.Command, r packets.Result) error {
 		fmt.Fprintf(out, "%d of %s could not be followed to the end.\n", r.Unknown, terminal.Count(r.Packets, "packet"))
 		return app.ExitCode{Code: exitRefused}
 	default:
-		fmt.Fprintf(out, "%s arrived.\n", terminal.Count(r.Packets, "packet"))
+		fmt.Fprintf(out, "Delivered here, or sent on: %s.\n", terminal.Count(r.Packets, "packet"))
 		return nil
 	}
 }

@@ -4,8 +4,10 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"net/http/httptest"
+	"net/netip"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,6 +20,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/view"
+	"github.com/seed-11a05479/kube-proxy/pkg/status"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
@@ -44,6 +47,16 @@ func TestCommandsTellTheState(t *testing.T) {
 	if mode := runningMode(t.Context(), server.URL); mode != "nftables" {
 		t.Errorf("check takes the mode %q", mode)
 	}
+	more := func(four, six error) func() {
+		return func() {
+			web, _ := snapshot.Services.Get(cluster.ServiceName{Namespace: "default", Name: "web"})
+			also, changed := *web, *snapshot
+			also.Name.Name, also.ClusterIPs = "also", []netip.Addr{netip.MustParseAddr("10.96.0.11"), netip.MustParseAddr("fd00:10:96::11")}
+			changed.Services = changed.Services.Set(also.Name, &also)
+			snapshot = &changed
+			sync(four, six)()
+		}
+	}
 	busy := errors.New("the table is another program's")
 	const failed = "error: IPv4: the last sync failed, and what was in force there before stays so, if anything was: the table is another program's"
 	for _, state := range []struct {
@@ -59,6 +72,13 @@ func TestCommandsTellTheState(t *testing.T) {
 		{"IPv4 has never succeeded", sync(busy, nil), "web", failed, "no rules of this proxy are in force in IPv4", 1},
 		{"all is well", sync(nil, nil), "web", "", "", 0},
 		{"IPv4 fails now", sync(busy, nil), "web", failed, failed, 1},
+		{"a Service is new while IPv4 fails", more(busy, nil), "also", failed, failed, 1},
+		{"a Service is gone while IPv4 fails", func() {
+			fewer := *snapshot
+			fewer.Services = fewer.Services.Delete(cluster.ServiceName{Namespace: "default", Name: "also"})
+			snapshot = &fewer
+			sync(busy, nil)()
+		}, "web", failed, failed, 1},
 	} {
 		state.change()
 		run := func(wantOut, wantErr string, wantCode int, args ...string) {
@@ -74,15 +94,21 @@ func TestCommandsTellTheState(t *testing.T) {
 			code = app.ExitFailure
 		}
 		run(state.list, state.errs, code, "service", "list", "-A")
-		run(state.list, state.errs, code, "service", "describe", "default/web")
+		run(state.list, state.errs, code, "service", "describe", "default/"+cmp.Or(state.list, "web"))
 		run("", state.errs, code, "drift")
+		if name := "default/also"; state.list == "also" {
+			run("fd00:10:96::11", failed, code, "service", "describe", name)
+			run("NoEndpoints", "", exitRefused, "explain", "--from", "external", "--to", "[fd00:10:96::11]:80")
+		} else if state.list != "" && code != 0 {
+			run("", "error: Service default/also is not served: "+status.WhyNotServed+"; IPv4: the last sync failed", code, "service", "describe", name)
+		}
 		run("", state.explain, state.explained, "explain", "--from", "external", "--to", "10.96.0.10:80")
 		if state.errs == "" {
 			run("default/web\n", "", 0, "svc", "get", "-o", "name")
 			run("web", "", 0, "service", "list", "--no-headers")
 			run("", "No Services found in namespace shop; 1 in others: -A.", 0, "service", "list", "-n", "shop")
 		}
-		if state.list != "" {
+		if state.list == "web" {
 			completes(t, server.URL, "default/web", "service", "describe")
 			completes(t, server.URL, "default/web", "explain")
 			completes(t, server.URL, "default", "trace", "-n")

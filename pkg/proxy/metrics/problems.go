@@ -35,7 +35,10 @@ func newProblems(r *registry, config *Config) *problems {
 func (c *problems) synced(s *proxy.Sync) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for name := range s.Changes.Affected() {
+	if s.Shown == nil {
+		return
+	}
+	for name := range s.Shown.Affected() {
 		count(c.counts, c.of[name], -1)
 		delete(c.of, name)
 		if found := s.Plan.Problems(name, nil); len(found) > 0 {

@@ -14,7 +14,7 @@ type NodePortAddresses struct {
 	Primary bool
 	// CIDRs select the interfaces' addresses within them.
 	CIDRs []netip.Prefix
-	// Loopback also allows loopback addresses within the CIDRs. Not every backend can serve them.
+	// Loopback also allows loopback addresses of IPv4 within the CIDRs: IPv6 has no equivalent of route_localnet.
 	Loopback bool
 }
 
@@ -75,7 +75,7 @@ func (sel *NodePortAddresses) of(node *cluster.Node, family cluster.Family) []ne
 	everything := sel.Unrestricted(node, family)
 	for _, addr := range node.Interfaces {
 		within := func(cidr netip.Prefix) bool { return cidr.Contains(addr) }
-		if cluster.FamilyOf(addr) == family && (everything || slices.ContainsFunc(sel.CIDRs, within)) && (sel.Loopback || !addr.IsLoopback()) {
+		if cluster.FamilyOf(addr) == family && (everything || slices.ContainsFunc(sel.CIDRs, within)) && (sel.Loopback && addr.Is4() || !addr.IsLoopback()) {
 			addrs = append(addrs, addr)
 		}
 	}

@@ -40,7 +40,7 @@ func TestServedOnLoopback(t *testing.T) {
 		ipv4, ipv6 string
 	}{
 		{"not served", "all", false, nil, "[]", "[]"},
-		{"routed", "all", true, nil, "[TCP UDP SCTP]", "[TCP UDP SCTP]"},
+		{"routed", "all", true, nil, "[TCP UDP SCTP]", "[]"},
 		{"routed, in a range", "127.0.0.0/8 2001:db8::/32", true, nil, "[TCP UDP SCTP]", "[]"},
 		{"routed, and not selected", "primary", true, nil, "[]", "[]"},
 		{"forwarded", "localhost", false, []cluster.Family{cluster.IPv4}, "[TCP]", "[]"},

@@ -457,14 +457,14 @@ func TestNodePortAddresses(t *testing.T) {
 		want []netip.Addr
 	}{
 		{"all by default", NodePortAddresses{}, addrs("192.168.0.1", "192.168.0.2", "fd00:9::1", "fd00:9::2")},
-		{"all with loopback", NodePortAddresses{Loopback: true}, addrs("127.0.0.1", "192.168.0.1", "192.168.0.2", "::1", "fd00:9::1", "fd00:9::2")},
+		{"all with loopback", NodePortAddresses{Loopback: true}, addrs("127.0.0.1", "192.168.0.1", "192.168.0.2", "fd00:9::1", "fd00:9::2")},
 		{"primary", NodePortAddresses{Primary: true}, addrs("192.168.0.1", "fd00:9::1")},
 		{"a CIDR of each family", NodePortAddresses{CIDRs: prefixes("192.168.0.2/32", "fd00:9::2/128")}, addrs("192.168.0.2", "fd00:9::2")},
 		{"a CIDR of one family", NodePortAddresses{CIDRs: prefixes("192.168.0.2/32")}, addrs("192.168.0.2", "fd00:9::1", "fd00:9::2")},
 		{"a CIDR without an address of this machine", NodePortAddresses{CIDRs: prefixes("10.0.0.0/8", "::/0")}, addrs("fd00:9::1", "fd00:9::2")},
 		{"primary and a CIDR", NodePortAddresses{Primary: true, CIDRs: prefixes("192.168.0.2/32")}, addrs("192.168.0.1", "192.168.0.2", "fd00:9::1")},
 		{"loopback that cannot be served", NodePortAddresses{CIDRs: prefixes("127.0.0.0/8", "::1/128")}, nil},
-		{"loopback that can", NodePortAddresses{CIDRs: prefixes("127.0.0.0/8", "::1/128"), Loopback: true}, addrs("127.0.0.1", "::1")},
+		{"loopback that can", NodePortAddresses{CIDRs: prefixes("127.0.0.0/8", "::1/128"), Loopback: true}, addrs("127.0.0.1")},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := newWorld(t)

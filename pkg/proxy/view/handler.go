@@ -97,11 +97,19 @@ func codeOf(err error) int {
 // ready answers only when rules are in force: before, any answer would be wrong.
 func (o *Observer) ready(answer func(*http.Request) (any, error)) func(*http.Request) (any, error) {
 	return func(r *http.Request) (any, error) {
-		if err := o.State().NotInForce(); err != nil {
-			return nil, serve.Errorf(http.StatusServiceUnavailable, "%s", err.Error())
+		if err := notReady(o.State()); err != nil {
+			return nil, err
 		}
 		return answer(r)
 	}
+}
+
+// notReady returns an error while no rules are in force.
+func notReady(s *status.State) error {
+	if err := s.NotInForce(); err != nil {
+		return serve.Errorf(http.StatusServiceUnavailable, "%s", err.Error())
+	}
+	return nil
 }
 
 // parameter returns a query parameter that is true or false.

@@ -405,6 +405,14 @@ func TestFailingFamily(t *testing.T) {
 	if len(o.pending) != 2 { // a new snapshot changes both Services
 		t.Errorf("%d changes are pending: %v", len(o.pending), o.pending)
 	}
+	changed := snapshot(t, strings.ReplaceAll(objects, "10.96.0.10", "10.96.0.12"))
+	web, _ := changed.Services.Get(cluster.ServiceName{Namespace: "default", Name: "web"})
+	for _, err := range []error{errors.New("busy"), nil} {
+		sync(changed, err)
+		if same := o.State().Digests(true).Services["default/web"] == fmt.Sprintf("%016x", web.Digest()); same != (err == nil) {
+			t.Errorf("with the error %v of a family, the digest is that of the Service: %v", err, same)
+		}
+	}
 	sync(&fewer, nil)
 	want("after the next success", "IPv4 rules of 1 frontends, IPv6 rules of 1 frontends")
 	if len(o.pending) != 0 {

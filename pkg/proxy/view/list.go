@@ -176,8 +176,8 @@ type list struct {
 	// Narrowed reports whether not all Services are asked for.
 	Narrowed       bool
 	Previous, Next string
-	// Note says what the counters mean, or why there are none.
-	Note string
+	// Note says what the counters mean, or why there are none. None says why there are no Services.
+	Note, None string
 }
 
 // choice is a value of Show.
@@ -218,6 +218,10 @@ func newList(s *status.State, rows []row, q query, counts *counters, found []fin
 	l := list{
 		query: q, Narrowed: q.Search != "" || q.Show != "", Columns: headings(q), Choices: choices(q.Show, found), Note: counts.note(),
 		First: min(from+1, to), Last: to, Total: len(matching), All: len(rows), Previous: q.at(q.Page-1, pages), Next: q.at(q.Page+1, pages),
+		None: "There are no Services.",
+	}
+	if s.NotInForce() != nil {
+		l.None = unsynced
 	}
 	for _, r := range matching[from:to] {
 		name, rate := r.Service.Name, unknown

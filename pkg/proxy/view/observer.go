@@ -51,15 +51,14 @@ type Observer struct {
 	config Config
 
 	mu sync.Mutex
-	// snapshot and plan are those of the last sync that succeeded in all families, at the time synced; before that of the last one
-	// that succeeded in any.
+	// snapshot and plan are those of the last sync that succeeded in any family, and inForce holds the plan of each family's: an earlier one
+	// while the family fails. synced is when one succeeded in all families.
 	snapshot *cluster.Snapshot
 	plan     *plan.Plan
+	inForce  map[cluster.Family]*plan.Plan
 	synced   time.Time
-	// inForce holds the plan of each family's last sync that succeeded: a later one than plan while another family fails.
-	inForce map[cluster.Family]*plan.Plan
-	// last is the last sync. observed are the problems that it had with Services, and healthChecks those with their health check
-	// node ports.
+	// last is the last sync. observed are the problems with Services of the one that is shown, and healthChecks those with their health
+	// check node ports.
 	last                   *v1alpha1.Sync
 	observed, healthChecks plan.Observed
 	// queued is when the first of the changes arrived that no sync has begun to program; zero without any.
@@ -101,7 +100,7 @@ func (o *Observer) Queued(at time.Time) {
 func (o *Observer) Synced(s *proxy.Sync) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.last, o.observed = syncOf(s), observedIn(s)
+	o.last = syncOf(s)
 	for _, result := range s.Results {
 		if result.Err == nil {
 			o.inForce[result.Family] = cmp.Or(result.InForce, s.Plan)
@@ -109,10 +108,10 @@ func (o *Observer) Synced(s *proxy.Sync) {
 	}
 	o.history.add(o.last, s.Finished, o.noteChanges(s))
 	o.queued = time.Time{}
+	if len(s.InForce()) > 0 {
+		o.snapshot, o.plan, o.observed = s.After, s.Plan, observedIn(s)
+	}
 	if s.Err() != nil {
-		if o.synced.IsZero() && len(o.inForce) > 0 {
-			o.snapshot, o.plan = s.After, s.Plan
-		}
 		return
 	}
 	for name := range o.pending {
@@ -121,7 +120,7 @@ func (o *Observer) Synced(s *proxy.Sync) {
 		o.changes[name] = c
 	}
 	clear(o.pending)
-	o.snapshot, o.plan, o.synced = s.After, s.Plan, s.Finished
+	o.synced = s.Finished
 }
 
 // noteChanges records which Services changed since the previous sync, and returns their number. Everything that is
@@ -164,7 +163,7 @@ func (o *Observer) Repairs() *v1alpha1.RepairList {
 	return &v1alpha1.RepairList{TypeMeta: v1alpha1.Meta(v1alpha1.KindRepairList), Items: append([]v1alpha1.Repair{}, o.repairs...)}
 }
 
-// State returns the state that was last put in force in all families; before that in any. It is empty before that.
+// State returns the state that was last put in force in any family, with what is in force in each. It is empty before that.
 func (o *Observer) State() *status.State {
 	var waiting []string
 	if o.config.Waiting != nil {

@@ -60,7 +60,7 @@ func TestDelayed(t *testing.T) {
 	for first = range s.Plan.Services.All() {
 		break
 	}
-	synced(o, &proxy.Sync{After: s.Snapshot, Plan: s.Plan, Started: start, Finished: start, Delayed: []proxy.Delay{{Service: first, Since: start}}})
+	synced(o, &proxy.Sync{After: s.Snapshot, Plan: s.Plan, Started: start, Finished: start, Results: []backend.Result{{Family: cluster.IPv4}}, Delayed: []proxy.Delay{{Service: first, Since: start}}})
 	s = o.State()
 	for name := range s.Snapshot.Services.All() {
 		delayed := slices.ContainsFunc(s.Service(name, nil).Problems, func(p v1alpha1.Problem) bool { return p.Reason == plan.ProblemDelayed })

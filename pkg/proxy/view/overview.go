@@ -18,14 +18,14 @@ import (
 
 // overview is the page at /.
 type overview struct {
-	// Synced is false until the first sync has succeeded: nothing is known before.
-	Synced bool
 	Tiles  []tile
 	Charts []chart
 	// Minutes are those with a sync, the newest first.
 	Minutes  []v1alpha1.Minute
 	Findings []finding
-	Repairs  []v1alpha1.Repair
+	// Fine is what no findings mean.
+	Fine    string
+	Repairs []v1alpha1.Repair
 	// Forgotten is the number of repairs that are not shown.
 	Forgotten int
 	List      list
@@ -101,10 +101,10 @@ func findings(services []status.Head) (all []finding) {
 	return all
 }
 
-// unowned is the finding about slices without a Service; none without any.
+// unowned is the finding about slices without a Service; none without any, and before Services are known.
 func unowned(s *status.State) []finding {
 	found := s.UnownedSlices(status.Filter{})
-	if len(found) == 0 {
+	if len(found) == 0 || s.NotInForce() != nil {
 		return nil
 	}
 	return []finding{{Reason: "SliceWithoutService", Tone: warn, Noun: "EndpointSlice", Count: len(found), More: len(found) - 1, First: found[0].Namespace + "/" + found[0].Name,
@@ -126,13 +126,26 @@ func (p *Page) overview(r *http.Request, s *status.State, d *document) error {
 	slices.Reverse(repairs)
 	d.Title, d.JSON = cmp.Or(d.Head.Node, "kube-proxy"), v1alpha1.Path+"/services?connections=true"
 	d.Overview = &overview{
-		Synced: s.Info.Synced != nil,
 		Tiles:  tiles(s, i, rows, &counts, history),
-		Charts: charts(history), Minutes: busy(history), Findings: slices.Concat(i.findings, unowned(s)),
+		Charts: charts(history), Minutes: busy(history), Findings: slices.Concat(i.findings, unowned(s)), Fine: fine(s, &d.Head),
 		List:    newList(s, rows, q, &counts, i.findings),
 		Repairs: repairs[:min(len(repairs), shownRepairs)], Forgotten: max(0, len(repairs)-shownRepairs),
 	}
 	return nil
+}
+
+// unsynced is what is known of Services before anything is in force.
+const unsynced = "Nothing is known before the first sync."
+
+// fine says what it means that there are no findings.
+func fine(s *status.State, h *head) string {
+	switch {
+	case s.NotInForce() != nil:
+		return unsynced
+	case h.Why != "" || len(h.Problems) > 0:
+		return "No Service has a problem of its own."
+	}
+	return "This node serves connections to all Services."
 }
 
 // tiles are the numbers at the top.
@@ -140,6 +153,7 @@ func tiles(s *status.State, i *index, rows []row, counts *counters, history []v1
 	info := s.Describe()
 	connections, refused := tile{Label: "New connections", Value: unknown}, tile{Label: "Refused packets", Value: unknown}
 	switch {
+	case s.NotInForce() != nil:
 	case counts.span() > 0:
 		var all, rejected float64
 		for k := range rows {
@@ -157,13 +171,16 @@ func tiles(s *status.State, i *index, rows []row, counts *counters, history []v1
 	if info.Pending != nil {
 		changed.Note, changed.Tone = "in the last hour; one pending for "+status.Ago(s.Now, *info.Pending), warn
 	}
-	problems := tile{Label: "With problems", Value: count(i.problems), Note: "of these Services"}
+	services, problems := tile{Label: "Services", Value: unknown}, tile{Label: "With problems", Value: unknown}
+	if s.NotInForce() == nil {
+		services.Value, services.Note = count(info.Services), count(info.Frontends)+" frontends"
+		problems.Value, problems.Note = count(i.problems), "of these Services"
+	}
 	if i.problems > 0 {
 		problems.Tone = bad
 	}
 	return []tile{
-		{Label: "Services", Value: count(info.Services), Note: count(info.Frontends) + " frontends"},
-		problems, connections, refused, syncTile(s.Now, info.Sync), changed,
+		services, problems, connections, refused, syncTile(s.Now, info.Sync), changed,
 	}
 }
 

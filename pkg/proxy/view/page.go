@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -141,7 +142,9 @@ func (p *Page) head(s *status.State) head {
 	}
 	switch {
 	case h.Sync == nil:
-		h.State, h.Tone, h.Why = "Starting", warn, "No sync has finished yet; the rules of an earlier proxy stay in force."
+		h.State, h.Tone, h.Why = "Starting", warn, "No sync has finished yet; the rules of an earlier proxy stay in force, if there are any."
+	case !p.healthy() && failed == "" && slices.ContainsFunc(h.Problems, func(p v1alpha1.Problem) bool { return p.Reason == v1alpha1.ReasonDataplane }):
+		h.State, h.Tone = "Not healthy", bad // the problem says why
 	case !p.healthy():
 		h.State, h.Tone, h.Why = "Not healthy", bad, cmp.Or(failed, "A change has been waiting for too long to be programmed.")
 	case failed != "":

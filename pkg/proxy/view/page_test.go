@@ -21,6 +21,7 @@ import (
 	"golang.org/x/net/html"
 	"k8s.io/utils/clock"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -194,7 +195,7 @@ func TestHead(t *testing.T) {
 			}
 		}
 		f.healthy, f.waiting = false, []string{"services", "nodes"}
-		check("Starting", warn, "No sync has finished yet; the rules of an earlier proxy stay in force. Waiting for: services, nodes.")
+		check("Starting", warn, "No sync has finished yet; the rules of an earlier proxy stay in force, if there are any. Waiting for: services, nodes.")
 		f.sync(shopObjects, errors.New("no rights"))
 		f.waiting = nil
 		check("Not healthy", bad, "The last sync failed in IPv4: no rights")
@@ -204,6 +205,36 @@ func TestHead(t *testing.T) {
 		check("Healthy", good, "")
 		f.healthy = false
 		check("Not healthy", bad, "A change has been waiting for too long to be programmed.")
+		f.observer.config.Invalid[v1alpha1.ReasonDataplane] = func() []string { return []string{"settings"} }
+		check("Not healthy", bad, "")
+	})
+}
+
+// TestUnsynced checks that pages say that nothing is known before rules are in force, and what no findings mean while a sync fails.
+func TestUnsynced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		for _, path := range []string{"/", "/services/shop/web"} {
+			text := f.get(path).Body.String()
+			for _, wrong := range []string{"There are no Services", "it does not exist", "0 frontends", ">0</span> <span class=\"note\">of these"} {
+				if strings.Contains(text, wrong) {
+					t.Errorf("%s says %q before the first sync", path, wrong)
+				}
+			}
+		}
+		if w := f.get("/services/shop/web"); w.Code != http.StatusServiceUnavailable || !strings.Contains(w.Body.String(), "no sync has succeeded yet") {
+			t.Errorf("status %d: %s", w.Code, w.Body)
+		}
+		f.sync(clusters.Service("shop/web", "clusterIPs: [10.96.0.10], ports: [{port: 80}]")+clusters.Slice("shop/web", "web-1", "{name: '', port: 8080}", "{addresses: [10.244.1.2]}"), nil)
+		f.observer.config.Unowned = nil
+		const all, none = "This node serves connections to all Services.", "No Service has a problem of its own."
+		if text := f.get("/").Body.String(); !strings.Contains(text, all) || strings.Contains(text, none) {
+			t.Errorf("all is well: %s", text)
+		}
+		f.sync(shopObjects, errors.New("no rights"))
+		if text := f.get("/").Body.String(); strings.Contains(text, all) || !strings.Contains(text, none) {
+			t.Errorf("a sync failed: %s", text)
+		}
 	})
 }
 

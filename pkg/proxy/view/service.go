@@ -51,6 +51,9 @@ const maxEndpoints = 250
 // service fills in the page of a Service.
 func (p *Page) service(r *http.Request, s *status.State, d *document) error {
 	name := cluster.ServiceName{Namespace: r.PathValue("namespace"), Name: r.PathValue("name")}
+	if err := notReady(s); err != nil {
+		return err
+	}
 	if _, ok := s.Snapshot.Services.Get(name); !ok {
 		return serve.Errorf(http.StatusNotFound, "%s", s.Missing(name))
 	}

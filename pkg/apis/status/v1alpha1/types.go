@@ -75,7 +75,7 @@ type Info struct {
 	// Families are the IP families that are served.
 	Families []string   `json:"families,omitempty"`
 	Started  *time.Time `json:"started,omitempty"`
-	// Synced is when the state that the other paths serve came into force in all families.
+	// Synced is when a sync last succeeded in all families.
 	Synced *time.Time `json:"synced,omitempty"`
 	// Pending is when the oldest change arrived that no sync has begun to program.
 	Pending *time.Time `json:"pending,omitempty"`

@@ -17,14 +17,11 @@ func (Mode) Explain(p *plan.Plan, packet plan.Packet) plan.Path {
 	}
 	path := p.Explain(packet)
 	served := p.RouteTo(packet.To, packet.Protocol)
-	onNodePort := served != nil && served.Frontend.IsNodePort()
 	switch {
 	case path.Loop && len(w.loops()) > 0, to.IsLoopback() && packet.Interface != "":
 		return path
 	case path.Loop:
 		return plan.Passed("iptables mode refuses it only if a ServiceCIDR has the range of cluster IPs, and no pods (" + path.Why + ")")
-	case onNodePort && to == netip.IPv6Loopback():
-		return plan.Passed("iptables mode serves no node ports on ::1")
 	case served == nil && (path.Verdict == plan.Reject || path.Verdict == plan.Drop):
 		return plan.Passed("in iptables mode no rule matches it (" + path.Why + ")")
 	}

@@ -126,8 +126,7 @@ func (w *writer) onNode() (matches []onNode) {
 		return []onNode{{address: ipt.Not(destination(w.loopback)), local: ipt.LocalDestination}}
 	}
 	for _, addr := range w.node.NodePortAddrs {
-		// IPv6 has no equivalent of route_localnet.
-		if cluster.FamilyOf(addr) == w.family && (w.family == cluster.IPv4 || !addr.IsLoopback()) {
+		if cluster.FamilyOf(addr) == w.family {
 			matches = append(matches, onNode{address: destination(host(addr))})
 		}
 	}
