@@ -268,6 +268,8 @@ func (t *trial) conclusion() string {
 	asked, silent := t.asked()
 	_, counted := t.sent()
 	switch {
+	case t.explained.Verdict == v1alpha1.VerdictPass:
+		return "The proxy leaves such connections alone, and their result to others."
 	case t.unrouted:
 		to, _ := netip.ParseAddrPort(t.explained.To)
 		command := "ip route get "

@@ -141,17 +141,17 @@ func runCheck(cmd *cobra.Command, opts *checkOptions) error {
 		Mode   string         `json:"mode"`
 		Status check.Status   `json:"status"`
 		Checks []check.Result `json:"checks"`
-	}{v1alpha1.Meta(v1alpha1.KindNodeCheck), name, checker.Node.Mode, worst, results}, func() string { return checksText(results) })
+	}{v1alpha1.Meta(v1alpha1.KindNodeCheck), name, checker.Node.Mode, worst, results}, func() string { return checksText(results, printer(cmd).Width) })
 	if err == nil && (worst == check.Fail || worst == check.Warn && opts.strict) {
 		return app.ExitCode{Code: app.ExitFailure}
 	}
 	return err
 }
 
-// checksText has a line for each result, and what to do below it.
-func checksText(results []check.Result) string {
+// checksText has a line for each result, and what to do below it, for a terminal of a width.
+func checksText(results []check.Result, width int) string {
 	counts := map[check.Status]int{}
-	table := &terminal.Table{Gap: 2}
+	table := &terminal.Table{Gap: 2, Width: width}
 	for _, r := range results {
 		counts[r.Status]++
 		table.Add(string(r.Status), r.Group+"/"+r.Check, r.Message)

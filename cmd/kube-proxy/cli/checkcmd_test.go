@@ -61,12 +61,18 @@ func TestRehearseRefuses(t *testing.T) {
 }
 
 func TestChecksText(t *testing.T) {
-	text := checksText([]check.Result{
+	results := []check.Result{
 		{Status: check.OK, Group: "kernel", Check: "rules", Message: "fine"},
 		{Status: check.Fail, Group: "settings", Check: "forwarding", Message: "is\x1b[2J 0", Fix: "Set it."},
-	})
+	}
+	text := checksText(results, 0)
 	want := "ok    kernel/rules         fine\nfail  settings/forwarding  is?[2J 0\n                             Set it.\n1 ok, 0 warn, 1 fail\n"
 	if diff := cmp.Diff(want, text); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for line := range strings.Lines(checksText(results, 30)) {
+		if len(line) > 31 {
+			t.Errorf("on 30 columns: %q", line)
+		}
 	}
 }

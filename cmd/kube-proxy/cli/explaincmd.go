@@ -73,6 +73,7 @@ another result than explained or an endpoint did not answer, 1 or 2 if there is 
 	command.Flags().IntVar(&opts.try, "try", 0, "Send this `number` of connections from this node, at most 1000.")
 	outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
 	_ = command.RegisterFlagCompletionFunc("to", opts.completeServices)
+	complete(command, "from", []string{status.FromNode, status.FromExternal})
 	return command
 }
 

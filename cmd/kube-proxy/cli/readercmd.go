@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -77,9 +78,21 @@ func (o *readerOptions) addNamespace(command *cobra.Command) {
 // accepts, is a name.
 func (o *readerOptions) qualified(name string) string { return inspect.Qualified(o.namespace, name) }
 
-// completeServices and completeNamespaces list what the proxy that runs on this node serves.
+// completeServices and completeNamespaces list what the proxy that runs on this node serves: with --namespace, names without one.
 func (o *readerOptions) completeServices(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return o.complete(cmd, args, inspect.ServiceNames)
+	return o.complete(cmd, args, func(ctx context.Context, from inspect.Reader) []string {
+		names := inspect.ServiceNames(ctx, from)
+		if !cmd.Flags().Changed("namespace") {
+			return names
+		}
+		var own []string
+		for _, name := range names {
+			if short, is := strings.CutPrefix(name, o.namespace+"/"); is {
+				own = append(own, short)
+			}
+		}
+		return own
+	})
 }
 
 func (o *readerOptions) completeNamespaces(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
@@ -90,7 +103,7 @@ func (o *readerOptions) complete(cmd *cobra.Command, args []string, names func(c
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	client, err := inspect.NewClient(o.server, inspect.DefaultTimeout)
+	client, err := inspect.NewClient(o.server, time.Second)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

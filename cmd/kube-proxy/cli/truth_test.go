@@ -33,13 +33,15 @@ func TestCommandsTellTheState(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	waiting := []string{"the API server to list services (forbidden)"}
 	o := view.New(view.Config{Mode: "nftables", Node: "node1", Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, Clock: clock.RealClock{},
-		Waiting: func() []string { return []string{"the API server to list services (forbidden)"} }})
+		Waiting: func() []string { return waiting }})
 	server := httptest.NewServer(view.NewHandler(o))
 	defer server.Close()
 	var history proxy.History
 	sync := func(four, six error) func() {
 		return func() {
+			waiting = nil
 			o.Synced(history.Add(&proxy.Sync{After: snapshot, Plan: plan.Compute(snapshot, &plan.Options{}, nil),
 				Results: []backend.Result{{Family: cluster.IPv4, Err: four}, {Family: cluster.IPv6, Err: six}}}))
 		}
@@ -98,6 +100,7 @@ func TestCommandsTellTheState(t *testing.T) {
 		run("", state.errs, code, "drift")
 		if name := "default/also"; state.list == "also" {
 			run("fd00:10:96::11", failed, code, "service", "describe", name)
+			run("the rules of IPv4 may be those of an earlier sync", failed, code, "explain", name)
 			run("NoEndpoints", "", exitRefused, "explain", "--from", "external", "--to", "[fd00:10:96::11]:80")
 		} else if state.list != "" && code != 0 {
 			run("", "error: Service default/also is not served: "+status.WhyNotServed+"; IPv4: the last sync failed", code, "service", "describe", name)
@@ -111,11 +114,19 @@ func TestCommandsTellTheState(t *testing.T) {
 		if state.list == "web" {
 			completes(t, server.URL, "default/web", "service", "describe")
 			completes(t, server.URL, "default/web", "explain")
+			completes(t, server.URL, "web", "service", "describe", "-n=default")
+			completes(t, server.URL, "node", "explain", "--from")
 			completes(t, server.URL, "default", "trace", "-n")
 		}
 		if state.list != "" { // IPv6 is in force, and has no endpoint
 			run("NoEndpoints", "", exitRefused, "explain", "--from", "external", "--to", "[fd00:10:96::10]:80")
 		}
+	}
+	sync(nil, nil)()
+	waiting = []string{"the Node object of this node"}
+	var out, errs bytes.Buffer
+	if code := Run([]string{"service", "list", "--server", server.URL}, &out, &errs); code != 0 || errs.String() != "Warning: the proxy waits for the Node object of this node\n" {
+		t.Errorf("exit code %d\n%s%s", code, &out, &errs)
 	}
 }
 
