@@ -12,7 +12,7 @@ require (
 	github.com/prometheus/client_model v0.6.2 // the same: the samples themselves
 	github.com/spf13/cobra v1.10.2 // subcommands, help and completion, as in other Kubernetes programs
 	github.com/spf13/pflag v1.0.10 // flags, as in other Kubernetes programs
-	github.com/vishvananda/netlink v1.3.1 // ipvs and ipset objects, interfaces and addresses; our own netlink (decision 0016) is for nftables and conntrack only
+	github.com/vishvananda/netlink v1.3.1 // ipvs and ipset objects, interfaces and addresses; our own netlink is for nftables and conntrack only
 	github.com/vishvananda/netns v0.0.5 // tests only: enters network namespaces
 	go.yaml.in/yaml/v3 v3.0.6 // the lines and columns of fields in YAML documents, for errors
 	golang.org/x/sys v0.49.0 // system calls and constants of the kernel
@@ -20,14 +20,14 @@ require (
 	gopkg.in/evanphx/json-patch.v4 v4.13.0 // tests only: applies a patch of a Node's taints as the API server does
 	k8s.io/api v0.37.2 // the types of Services, EndpointSlices and Nodes
 	k8s.io/apimachinery v0.37.2 // the machinery of these types: conversion, lists, watches, validation of names
-	k8s.io/client-go v0.37.2 // the connection to the API server: kubeconfig, lists and watches; not its clients for every kind (decision 0026)
+	k8s.io/client-go v0.37.2 // the connection to the API server: kubeconfig, lists and watches; not its clients for every kind (pkg/apiclient)
 	k8s.io/component-base v0.37.2 // metrics and version as Kubernetes' programs expose them
 	k8s.io/klog/v2 v2.140.0 // the log format of Kubernetes' programs
 	k8s.io/kube-proxy v0.37.2 // the types of the configuration file v1alpha1, which is read
 	k8s.io/streaming v0.37.2 // the streams of port forwards, of which client-go opens the connection
 	k8s.io/utils v0.0.0-20260707023825-cf1189d6abe3 // parses addresses exactly as the API server does
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // decodes JSON as the API server does, case-sensitively
-	sigs.k8s.io/knftables v0.0.22 // the objects and operations of nftables transactions, their text, and what runs nft (decision 0031)
+	sigs.k8s.io/knftables v0.0.22 // the objects and operations of nftables transactions, their text, and what runs nft
 	sigs.k8s.io/randfill v1.0.0 // tests only: fills configurations with random values
 	sigs.k8s.io/yaml v1.6.0 // YAML to JSON, as the API server converts it
 )

@@ -17,7 +17,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
-	"github.com/seed-11a05479/kube-proxy/pkg/inspect/packets"
+	"github.com/seed-11a05479/kube-proxy/pkg/packets"
 	"github.com/seed-11a05479/kube-proxy/test/kubeproxy"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )

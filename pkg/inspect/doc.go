@@ -13,7 +13,6 @@
 //	drain.go     drain: open connections
 //	rules.go     render and drift
 //	explain.go   explain
-//	packet.go    trace, for the packets that package packets reports
 //	pods.go      the addresses of the pods that explain names
 //	try.go       explain --try: real connections, compared with the explanation
 package inspect

@@ -20,8 +20,8 @@ type row struct {
 // every new folder gets a row. Packages that read the plan may import cluster too, because a plan uses its names, families
 // and protocols.
 var rows = []row{
-	// The wiring, which may import everything, and the packages that only it may import.
-	{"cmd/*/app", []string{"pkg/..."}},
+	// The wiring: of the proxy, which imports no readers of a running one, and of the commands; and the packages that only it may import.
+	{"cmd/*/app", []string{"pkg/apis/...", "pkg/check", "pkg/features", "pkg/kernel/...", "pkg/packets", "pkg/proxy/..."}},
 	{"cmd/...", []string{"pkg/...", "cmd/..."}},
 	{"pkg/apis/config/...", []string{"pkg/logonce", "pkg/userfile"}},
 	{"pkg/apis/status/...", nil},
@@ -84,8 +84,10 @@ var rows = []row{
 	{"pkg/status", []string{"pkg/apis/status/...", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/backend"}},
 
 	// The readers of a running proxy, or of objects without one, for the commands.
-	{"pkg/inspect/packets", []string{"pkg/apis/status/...", "pkg/inspect", "pkg/kernel/nft/trace/...", "pkg/proxy/cluster", "pkg/status"}},
-	{"pkg/inspect/...", []string{"pkg/apiclient", "pkg/apis/status/...", "pkg/status", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source", "pkg/terminal"}},
+	{"pkg/inspect", []string{"pkg/apiclient", "pkg/apis/status/...", "pkg/status", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/proxy/source", "pkg/terminal"}},
+
+	// What became of packets, for a command and the canary of a running proxy.
+	{"pkg/packets", []string{"pkg/apis/status/...", "pkg/kernel/nft/trace", "pkg/proxy/cluster", "pkg/status", "pkg/terminal"}},
 
 	// The proxies of all nodes, asked through the API server.
 	{"pkg/fleet", []string{"pkg/apiclient", "pkg/apis/status/...", "pkg/inspect", "pkg/status", "pkg/proxy/cluster", "pkg/proxy/plan", "pkg/terminal"}},

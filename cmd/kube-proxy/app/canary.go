@@ -8,11 +8,11 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/check"
-	"github.com/seed-11a05479/kube-proxy/pkg/inspect/packets"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/netif"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/selfcall"
+	"github.com/seed-11a05479/kube-proxy/pkg/packets"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"

@@ -13,7 +13,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
-	"github.com/seed-11a05479/kube-proxy/pkg/inspect/packets"
+	"github.com/seed-11a05479/kube-proxy/pkg/packets"
 	"github.com/seed-11a05479/kube-proxy/pkg/status"
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
@@ -136,12 +136,12 @@ func (o *traceOptions) run(cmd *cobra.Command) error {
 
 // show returns what prints a packet.
 func (o *traceOptions) show(cmd *cobra.Command) func(*v1alpha1.PacketTrace) error {
-	style := printer(cmd)
+	width := printer(cmd).Width
 	return func(p *v1alpha1.PacketTrace) error {
 		if o.output == outputYAML {
 			fmt.Fprintln(cmd.OutOrStdout(), "---")
 		}
-		return show(cmd, o.output, p, func() string { return style.Packet(p) })
+		return show(cmd, o.output, p, func() string { return packets.Text(p, width) })
 	}
 }
 

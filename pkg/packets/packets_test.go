@@ -17,7 +17,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
-	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace"
 )
 
@@ -269,7 +268,7 @@ func TestGoldenReports(t *testing.T) {
 			for _, width := range []int{0, 60} {
 				fmt.Fprintf(&out, "-- %d columns; %d packets, %d refused, %d unknown --\n", width, r.Packets, r.Refused, r.Unknown)
 				for _, p := range shown {
-					out.WriteString(inspect.Printer{Width: width}.Packet(p))
+					out.WriteString(Text(p, width))
 				}
 			}
 			path := filepath.Join("testdata", name+".txt")

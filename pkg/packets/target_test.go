@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
-	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/status"
@@ -75,7 +74,6 @@ func TestParseTarget(t *testing.T) {
 
 // reader has the Services of a test.
 type reader struct {
-	inspect.Reader
 	asked []status.Filter
 }
 

@@ -1,4 +1,4 @@
-package inspect
+package packets
 
 import (
 	"fmt"
@@ -10,9 +10,10 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
 )
 
-// Packet shows the way of one packet. Of the chains it shows those in which the packet matched a rule, or that refused it.
-func (p Printer) Packet(packet *v1alpha1.PacketTrace) string {
-	t := &terminal.Table{Width: p.Width}
+// Text shows the way of one packet on a terminal of a width; 0 is none. Of the chains it shows those in which the packet matched a rule, or
+// that refused it.
+func Text(packet *v1alpha1.PacketTrace, width int) string {
+	t := &terminal.Table{Width: width}
 	t.Add("Packet:", strings.TrimSpace(packet.Protocol+" "+strings.Join(packet.Flags, ",")))
 	from := packet.Source + ", on " + packet.Interface
 	if packet.Interface == "" {

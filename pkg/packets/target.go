@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
-	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/trace"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/status"
@@ -64,9 +63,16 @@ func parseSource(text string) (netip.Prefix, error) {
 	return prefix.Masked(), nil
 }
 
+// Reader reads Services as a proxy serves them. It is that part of an inspect.Reader.
+type Reader interface {
+	// Services returns those that a filter selects, Service one with its endpoints.
+	Services(ctx context.Context, f status.Filter, connections bool) (*v1alpha1.ServiceList, error)
+	Service(ctx context.Context, name cluster.ServiceName) (*v1alpha1.Service, error)
+}
+
 // Resolve returns what the kernel has to trace for a target, and the names for its packets. nodePorts are the addresses on which node
 // ports are served.
-func (t *Target) Resolve(ctx context.Context, from inspect.Reader, nodePorts []string) (trace.Filter, *Names, error) {
+func (t *Target) Resolve(ctx context.Context, from Reader, nodePorts []string) (trace.Filter, *Names, error) {
 	filter := trace.Filter{From: t.From, Opening: t.Opening, PerSecond: PerSecond}
 	if t.Service.Name != "" {
 		service, err := from.Service(ctx, t.Service)
