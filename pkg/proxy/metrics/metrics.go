@@ -58,7 +58,7 @@ var _ proxy.Observer = (*Metrics)(nil)
 // one of their names is in use.
 func New(config Config, register func(...metrics.Registerable)) *Metrics {
 	m := &Metrics{config: config, noLocal: map[localKey]int{}, failing: map[string]string{}}
-	r := &registry{reads: map[metrics.Registerable]func(){}}
+	r := &registry{}
 	m.metricSet = newMetricSet(r, &config, m.pending)
 	register(r.registerables()...)
 	m.begin()
