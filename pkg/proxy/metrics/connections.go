@@ -56,9 +56,10 @@ func servicePortOf(r *plan.Route) servicePort {
 
 func (p servicePort) values() []string { return []string{p.port, p.protocol, p.name, p.namespace} }
 
-// newConnections makes such metrics; nil if the backend does not count.
+// newConnections makes such metrics. It returns nil if there is nothing to read: they hold on to a plan between scrapes.
 func newConnections(r *registry, config *Config) *connections {
-	if config.Counter == nil {
+	wanted := config.Connections == ServiceConnections || config.Connections == EndpointConnections
+	if config.Counter == nil || !wanted && !config.Limited {
 		return nil
 	}
 	c := &connections{
@@ -72,7 +73,7 @@ func newConnections(r *registry, config *Config) *connections {
 			serviceNameLabel, serviceNamespaceLabel),
 	}
 	exposed := []metrics.Registerable{c.byService}
-	if config.Connections == ServiceConnections || config.Connections == EndpointConnections {
+	if wanted {
 		add(r, c.failures)
 		c.byPort = newSeries[servicePort]("service_connections_total",
 			"New connections to a port of a Service that this node sent to an endpoint. A repeated first packet counts again.",

@@ -33,6 +33,8 @@ type Config struct {
 	LocalhostRejected bool
 	// Connections selects the metrics of connections. Empty means none.
 	Connections ConnectionLevel
+	// Limited reports whether plans limit connections (plan.Fences).
+	Limited bool
 	// Counter reads the kernel's counters of connections; nil if the backend has none.
 	Counter backend.ConnectionCounter
 }

@@ -35,7 +35,7 @@ type ownSet struct {
 	otherProxySeen                *metrics.GaugeVec
 	broken                        *metrics.GaugeVec
 	problems                      *problems
-	// connections is nil if the backend does not count.
+	// connections is nil if there is nothing to read.
 	connections *connections
 }
 
