@@ -72,21 +72,18 @@ func New(config *rest.Config, resources ...Resource) (Clients, error) {
 		config = rest.CopyConfig(config)
 		config.ContentType, config.AcceptContentTypes = Protobuf, ProtoOrJSON
 	}
-	versions := make([]schema.GroupVersion, len(resources))
-	for i, r := range resources {
-		versions[i] = r.GroupVersion()
-	}
-	return WithCodecs(config, serializer.NewCodecFactory(Scheme(resources...)).WithoutConversion(), versions...)
+	return WithCodecs(config, serializer.NewCodecFactory(Scheme(resources...)).WithoutConversion(), resources...)
 }
 
 // WithCodecs is New with other serializers.
-func WithCodecs(config *rest.Config, codecs runtime.NegotiatedSerializer, versions ...schema.GroupVersion) (Clients, error) {
+func WithCodecs(config *rest.Config, codecs runtime.NegotiatedSerializer, resources ...Resource) (Clients, error) {
 	transport, err := rest.HTTPClientFor(config) // shared, so that the clients share connections
 	if err != nil {
 		return nil, fmt.Errorf("creating the HTTP client for the API server: %w", err)
 	}
 	clients := Clients{}
-	for _, version := range versions {
+	for _, r := range resources {
+		version := r.GroupVersion()
 		c := rest.CopyConfig(config)
 		c.GroupVersion, c.NegotiatedSerializer = &version, codecs
 		c.APIPath = "/apis"

@@ -38,6 +38,7 @@ func (p *process) metrics(rules backend.Backend, counter backend.ConnectionCount
 	return metrics.New(metrics.Config{
 		Families: p.families.All, Start: started, Snapshot: p.Builder.Snapshot,
 		Observed: shown.Observed, InvalidManifests: invalidManifests, Counters: rules.Counters(), LocalhostRejected: p.Planning.Localhost.Reject, Connections: p.opts.connections, Counter: counter,
+		Limited: p.Planning.Fences.On,
 	}, legacyregistry.MustRegister)
 }
 

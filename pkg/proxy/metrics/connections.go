@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/blang/semver/v4"
-	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/component-base/metrics"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
@@ -30,19 +28,16 @@ const (
 const readTimeout = 5 * time.Second
 
 // connections exposes the kernel's counters of connections: of each Service that has a fence, the first packets that this dropped; and if
-// wanted, the new connections of each port, and possibly of each endpoint. They are read at each scrape, by one scrape at a time.
+// wanted, the new connections of each port, and possibly of each endpoint. They are read at each scrape.
 type connections struct {
-	*metrics.CounterVec                       // byService's
-	others              []*metrics.CounterVec // byPort's and byEndpoint's
-	failures            *metrics.CounterVec
-	counter             backend.ConnectionCounter
-	families            []cluster.Family
+	failures *metrics.CounterVec
+	counter  backend.ConnectionCounter
+	families []cluster.Family
 
 	planMu sync.Mutex
 	// plans holds the plan in force in each family.
 	plans map[cluster.Family]*plan.Plan
 
-	readMu sync.Mutex
 	// known holds the plans whose frontends and endpoints have series.
 	known                  map[cluster.Family]*plan.Plan
 	ofFrontends, ofLimited readings[plan.Frontend]
@@ -61,9 +56,10 @@ func servicePortOf(r *plan.Route) servicePort {
 
 func (p servicePort) values() []string { return []string{p.port, p.protocol, p.name, p.namespace} }
 
-// newConnections returns such a collector; nil if the backend does not count.
+// newConnections makes such metrics. It returns nil if there is nothing to read: they hold on to a plan between scrapes.
 func newConnections(r *registry, config *Config) *connections {
-	if config.Counter == nil {
+	wanted := config.Connections == ServiceConnections || config.Connections == EndpointConnections
+	if config.Counter == nil || !wanted && !config.Limited {
 		return nil
 	}
 	c := &connections{
@@ -76,54 +72,24 @@ func newConnections(r *registry, config *Config) *connections {
 			"First packets of connections to a Service that were dropped because of its connection limits (feature gate ServiceLimits).",
 			serviceNameLabel, serviceNamespaceLabel),
 	}
-	c.CounterVec = c.byService.vec
-	if config.Connections == ServiceConnections || config.Connections == EndpointConnections {
+	exposed := []metrics.Registerable{c.byService}
+	if wanted {
 		add(r, c.failures)
 		c.byPort = newSeries[servicePort]("service_connections_total",
 			"New connections to a port of a Service that this node sent to an endpoint. A repeated first packet counts again.",
 			portLabel, protocolLabel, serviceNameLabel, serviceNamespaceLabel)
-		c.others = append(c.others, c.byPort.vec)
+		c.byPort.shown = func() bool { return backend.Counted(c.counter, c.families) < backend.CountNothing }
+		exposed = append(exposed, c.byPort)
 	}
 	if config.Connections == EndpointConnections {
 		c.byEndpoint = newSeries[backend.PortEndpoint]("endpoint_connections_total",
 			"New connections to a port of a Service that this node sent to an endpoint. With session affinity, only the first ones of clients.",
 			endpointLabel, portLabel, protocolLabel, serviceNameLabel, serviceNamespaceLabel)
-		c.others = append(c.others, c.byEndpoint.vec)
+		c.byEndpoint.shown = func() bool { return backend.Counted(c.counter, c.families) == backend.CountEndpoints }
+		exposed = append(exposed, c.byEndpoint)
 	}
-	return add(r, c)
-}
-
-// Create creates all metrics.
-func (c *connections) Create(version *semver.Version) bool {
-	for _, vec := range c.others {
-		vec.Create(version)
-	}
-	return c.CounterVec.Create(version)
-}
-
-// Describe describes all metrics.
-func (c *connections) Describe(to chan<- *prometheus.Desc) {
-	c.CounterVec.Describe(to)
-	for _, vec := range c.others {
-		vec.Describe(to)
-	}
-}
-
-// Collect reads the kernel's counters. What cannot be read keeps its value, and so does everything while another scrape
-// reads. What the rules do not count is absent.
-func (c *connections) Collect(to chan<- prometheus.Metric) {
-	if c.readMu.TryLock() {
-		c.read()
-		c.readMu.Unlock()
-	}
-	c.byService.collect(to)
-	counted := backend.Counted(c.counter, c.families)
-	if counted < backend.CountNothing {
-		c.byPort.collect(to)
-	}
-	if counted == backend.CountEndpoints {
-		c.byEndpoint.collect(to)
-	}
+	r.onScrape(c.read, exposed...)
+	return c
 }
 
 // synced records the plan in force in a family.
@@ -133,7 +99,7 @@ func (c *connections) synced(family cluster.Family, p *plan.Plan) {
 	c.plans[family] = p
 }
 
-// read adds what the kernel has counted since the last reading. The first reading adds what it has counted so far: the
+// read adds what the kernel has counted since the last reading. What cannot be read keeps its value. The first reading adds what it has counted so far: the
 // rules, and with them the counters, outlive this process.
 func (c *connections) read() {
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)

@@ -36,13 +36,13 @@ func (r *registry) addPackets(config *Config, name, help string, packets func(cl
 		return
 	}
 	total, read := r.counter(upstream, name, help), readings[cluster.Family]{}
-	r.onScrape(total, func() {
+	r.onScrape(func() {
 		for _, family := range config.Families {
 			if now, err := packets(family); err == nil {
 				total.Add(float64(read.growth(family, now)))
 			}
 		}
-	})
+	}, total)
 }
 
 // addRejected adds the counter of packets that are rejected on loopback addresses.
@@ -53,7 +53,7 @@ func (r *registry) addRejected(config *Config) {
 	}
 	total, read := r.counters(upstream, config.Counters.Names.LocalhostRejected, "Packets to node ports that were rejected on a loopback address.",
 		familyLabel, protocolLabel), readings[key]{}
-	r.onScrape(total, func() {
+	r.onScrape(func() {
 		for _, family := range config.Families {
 			packets, err := config.Counters.LocalhostRejected(family)
 			if err != nil {
@@ -63,27 +63,21 @@ func (r *registry) addRejected(config *Config) {
 				total.WithLabelValues(family.String(), protocol.String()).Add(float64(read.growth(key{family, protocol}, now)))
 			}
 		}
-	})
+	}, total)
 }
 
 // addAffinity adds how full the fullest map of session affinity is, and how many connections had a client that was not remembered.
 func (r *registry) addAffinity(config *Config) {
 	fullness := r.gauges(own, "affinity_fullness_ratio",
 		"Share of the fullest map of session affinity that is used. If a Service's map is full, its new clients are balanced without affinity.", familyLabel)
-	r.onScrape(fullness, func() {
+	refused, read := r.counters(own, "affinity_refused_total",
+		"Connections without session affinity, because the map of their Service's port was full.", familyLabel), readings[cluster.Family]{}
+	r.onScrape(func() {
 		for _, family := range config.Families {
 			if clients, err := config.Counters.Clients(family); err == nil {
 				fullness.WithLabelValues(family.String()).Set(clients.Fullest)
-			}
-		}
-	})
-	refused, read := r.counters(own, "affinity_refused_total",
-		"Connections without session affinity, because the map of their Service's port was full.", familyLabel), readings[cluster.Family]{}
-	r.onScrape(refused, func() {
-		for _, family := range config.Families {
-			if clients, err := config.Counters.Clients(family); err == nil {
 				refused.WithLabelValues(family.String()).Add(float64(read.growth(family, clients.Refused)))
 			}
 		}
-	})
+	}, fullness, refused)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"k8s.io/component-base/metrics"
+
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
@@ -44,4 +46,15 @@ func TestLimited(t *testing.T) {
 	f.change("a", bounds(&cluster.AskedFence{Fence: cluster.Fence{Open: 4}}))
 	f.syncAll()
 	f.expect(of + " 8")
+}
+
+// TestNothingToRead has no collector that would hold on to a plan.
+func TestNothingToRead(t *testing.T) {
+	f := newFixture(t)
+	for _, limited := range []bool{false, true} {
+		m := New(Config{Families: []cluster.Family{cluster.IPv4}, Snapshot: f.snapshot, Counter: f, Limited: limited}, metrics.NewKubeRegistry().MustRegister)
+		if read := m.connections != nil; read != limited {
+			t.Errorf("limited %t: counters are read: %t", limited, read)
+		}
+	}
 }

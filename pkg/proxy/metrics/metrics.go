@@ -33,6 +33,8 @@ type Config struct {
 	LocalhostRejected bool
 	// Connections selects the metrics of connections. Empty means none.
 	Connections ConnectionLevel
+	// Limited reports whether plans limit connections (plan.Fences).
+	Limited bool
 	// Counter reads the kernel's counters of connections; nil if the backend has none.
 	Counter backend.ConnectionCounter
 }
@@ -58,7 +60,7 @@ var _ proxy.Observer = (*Metrics)(nil)
 // one of their names is in use.
 func New(config Config, register func(...metrics.Registerable)) *Metrics {
 	m := &Metrics{config: config, noLocal: map[localKey]int{}, failing: map[string]string{}}
-	r := &registry{reads: map[metrics.Registerable]func(){}}
+	r := &registry{}
 	m.metricSet = newMetricSet(r, &config, m.pending)
 	register(r.registerables()...)
 	m.begin()

@@ -101,7 +101,7 @@ func newCounting(t *testing.T, level ConnectionLevel) *fixture {
 	f := &fixture{t: t, registry: metrics.NewKubeRegistry(), options: &plan.Options{}, kernel: newKernelConnections()}
 	f.Metrics = New(Config{
 		Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, Start: start, Snapshot: f.snapshot,
-		Counters: f.counters(), LocalhostRejected: true, Connections: level, Counter: f,
+		Counters: f.counters(), LocalhostRejected: true, Connections: level, Counter: f, Limited: true,
 		InvalidManifests: func() []string { return f.invalid },
 	}, f.registry.MustRegister)
 	return f

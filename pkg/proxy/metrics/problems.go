@@ -27,7 +27,7 @@ func newProblems(r *registry, config *Config) *problems {
 			"Services to which connections fail on this node, by the reasons that \"kube-proxy service list\" shows.", reasonLabel),
 		observed: config.Observed, of: map[cluster.ServiceName]map[string]bool{}, counts: map[string]int{},
 	}
-	r.onScrape(c.gauge, c.read)
+	r.onScrape(c.read, c.gauge)
 	return c
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/blang/semver/v4"
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/component-base/metrics"
 )
@@ -18,42 +19,53 @@ const (
 // registered: then all its updates have no effect.
 type registry struct {
 	all []metrics.Registerable
-	// reads updates metrics before they are collected.
-	reads map[metrics.Registerable]func()
 }
 
-// onScrape lets read update a metric before each time that it is collected.
-func (r *registry) onScrape(m metrics.Registerable, read func()) { r.reads[m] = read }
+// onScrape lets read update metrics before each time that they are collected, together.
+func (r *registry) onScrape(read func(), of ...metrics.Registerable) {
+	r.all = slices.DeleteFunc(r.all, func(m metrics.Registerable) bool { return slices.Contains(of, m) })
+	add(r, &scraped{Registerable: of[0], others: of[1:], read: read})
+}
 
 // registerables returns the metrics to register.
 func (r *registry) registerables() []metrics.Registerable {
-	var named []metrics.Registerable
-	for _, m := range r.all {
-		read, isRead := r.reads[m]
-		switch {
-		case m.FQName() == "":
-		case isRead:
-			named = append(named, &scraped{Registerable: m, read: read})
-		default:
-			named = append(named, m)
-		}
-	}
-	return named
+	return slices.DeleteFunc(r.all, func(m metrics.Registerable) bool { return m.FQName() == "" })
 }
 
-// scraped is a metric that is read when it is collected.
+// scraped are metrics that are read when they are collected, by one scrape at a time. One that comes meanwhile gets what is known.
 type scraped struct {
-	metrics.Registerable
-	mu   sync.Mutex
-	read func()
+	metrics.Registerable // the first one
+	others               []metrics.Registerable
+	mu                   sync.Mutex
+	read                 func()
+}
+
+// Create creates all of them.
+func (s *scraped) Create(version *semver.Version) bool {
+	for _, m := range s.others {
+		m.Create(version)
+	}
+	return s.Registerable.Create(version)
+}
+
+// Describe describes all of them.
+func (s *scraped) Describe(to chan<- *prometheus.Desc) {
+	s.Registerable.Describe(to)
+	for _, m := range s.others {
+		m.Describe(to)
+	}
 }
 
 // Collect sends the current values.
 func (s *scraped) Collect(to chan<- prometheus.Metric) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.read()
+	if s.mu.TryLock() {
+		s.read()
+		s.mu.Unlock()
+	}
 	s.Registerable.Collect(to)
+	for _, m := range s.others {
+		m.Collect(to)
+	}
 }
 
 // add adds a metric.

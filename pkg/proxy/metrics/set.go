@@ -35,7 +35,7 @@ type ownSet struct {
 	otherProxySeen                *metrics.GaugeVec
 	broken                        *metrics.GaugeVec
 	problems                      *problems
-	// connections is nil if the backend does not count.
+	// connections is nil if there is nothing to read.
 	connections *connections
 }
 
@@ -144,15 +144,18 @@ func newOwnSet(r *registry, config *Config) ownSet {
 // addPending adds how much has changed that is not programmed yet.
 func (r *registry) addPending(pending func() changeCount) {
 	endpoints := r.gauge(upstream, "sync_proxy_rules_endpoint_changes_pending", "EndpointSlices with changes that are not programmed yet.")
-	r.onScrape(endpoints, func() { endpoints.Set(float64(pending().slices)) })
 	services := r.gauge(upstream, "sync_proxy_rules_service_changes_pending",
 		"Services with changes, apart from their endpoints, that are not programmed yet.")
-	r.onScrape(services, func() { services.Set(float64(pending().services)) })
+	r.onScrape(func() {
+		changed := pending()
+		endpoints.Set(float64(changed.slices))
+		services.Set(float64(changed.services))
+	}, endpoints, services)
 }
 
 // addManifests adds whether manifests are invalid.
 func (r *registry) addManifests(config *Config) {
 	invalid := r.gauge(own, "invalid_manifests",
 		"1 if a manifest (--manifests) is invalid or cannot be read, so that what was valid before stays in use; else 0.")
-	r.onScrape(invalid, func() { set(invalid, config.InvalidManifests != nil && len(config.InvalidManifests()) > 0) })
+	r.onScrape(func() { set(invalid, config.InvalidManifests != nil && len(config.InvalidManifests()) > 0) }, invalid)
 }

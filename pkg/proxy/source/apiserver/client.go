@@ -8,17 +8,19 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 )
 
-// newScheme returns a scheme of the kinds that this package reads.
-func newScheme() *runtime.Scheme {
-	return apiclient.Scheme(apiclient.Services, apiclient.EndpointSlices, apiclient.Nodes, apiclient.ServiceCIDRs)
+// read are the resources that this package reads.
+func read() []apiclient.Resource {
+	return []apiclient.Resource{apiclient.Services, apiclient.EndpointSlices, apiclient.Nodes, apiclient.ServiceCIDRs}
 }
+
+// newScheme returns a scheme of them.
+func newScheme() *runtime.Scheme { return apiclient.Scheme(read()...) }
 
 // newClients returns clients for the resources, which ask for objects without managedFields if drop is set.
 func newClients(config *rest.Config, resources []*resource, drop bool) (apiclient.Clients, error) {
@@ -34,11 +36,7 @@ func newClients(config *rest.Config, resources []*resource, drop bool) (apiclien
 	}
 	config.Wrap(func(transport http.RoundTripper) http.RoundTripper { return metered{transport} })
 	config.Dial = dialer(config.Dial)
-	var versions []schema.GroupVersion
-	for _, r := range resources {
-		versions = append(versions, r.version)
-	}
-	return apiclient.WithCodecs(config, codecs, versions...)
+	return apiclient.WithCodecs(config, codecs, read()...)
 }
 
 const (
