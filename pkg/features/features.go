@@ -20,8 +20,8 @@ const (
 	// (CVE-2020-8554). It gives operators time to migrate, and will be removed together with the feature.
 	AllowServiceExternalIPs featuregate.Feature = "AllowServiceExternalIPs"
 
-	// DisableNodeKubeProxyVersion leaves status.nodeInfo.kubeProxyVersion of a Node unset (KEP-4004). Nothing reads it: the kubelet writes the
-	// field, whose gate of the same name decides, and a Node that package manifests makes from the machine never has it.
+	// DisableNodeKubeProxyVersion leaves status.nodeInfo.kubeProxyVersion of a Node unset (KEP-4004). Nothing reads it here: the kubelet writes
+	// the field, and its gate of the same name decides.
 	DisableNodeKubeProxyVersion featuregate.Feature = "DisableNodeKubeProxyVersion"
 
 	// DrainIPVSMode keeps what established connections use of Kubernetes' kube-proxy in ipvs mode until they have ended.

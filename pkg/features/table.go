@@ -60,7 +60,7 @@ func table() []row {
 				{Version: version.MajorMinor(1, 29), Default: false, PreRelease: featuregate.Alpha},
 				{Version: version.MajorMinor(1, 33), Default: true, PreRelease: featuregate.Deprecated},
 			},
-			effect: "Leaves status.nodeInfo.kubeProxyVersion unset in the Node that is made from the machine (--manifests). In a cluster the kubelet writes it.",
+			effect: "No effect: the kubelet writes status.nodeInfo.kubeProxyVersion, and its gate of this name decides.",
 			end:    "locked to true, then removed (KEP-4004)",
 		},
 		{name: DrainIPVSMode, specs: alpha(), end: mayChange,
