@@ -251,7 +251,7 @@ func proxyOutcomes() []outcome {
 		}, []string{`fail proxy/health /healthz answers 503: it waits for the API server to list services (forbidden)`}},
 		{After, func(m *machine) {
 			m.pages["0.0.0.0:10256/healthz"] = `503 {"nodeEligible": false, "status": {"IPv4": {"healthy": false, "error": "busy"}, "IPv6": {}}}`
-		}, []string{`fail proxy/health /healthz answers 503: IPv4: busy; IPv6: the last sync was too long ago; the Node is being deleted`}},
+		}, []string{`fail proxy/health /healthz answers 503: IPv4: busy; IPv6: the last sync was too long ago; the Node is being deleted, or the cluster autoscaler is about to`}},
 		{After, func(m *machine) {
 			m.pages["0.0.0.0:10256/healthz"] = `503 {"healthy": false, "waitingFor": "process 7"}`
 		}, []string{

@@ -22,7 +22,7 @@ func health(ctx context.Context, c *Checker) []Result {
 	case err != nil:
 		return fail("the proxy does not answer: "+err.Error(), "See whether it runs, and its log.")
 	case status != http.StatusOK:
-		return fail(fmt.Sprintf("/healthz answers %d: %s", status, unhealthy(body)), "See the log of kube-proxy for failed syncs, and whether the Node is being deleted.")
+		return fail(fmt.Sprintf("/healthz answers %d: %s", status, unhealthy(body)), "See the log of kube-proxy for failed syncs, and whether the Node is being removed.")
 	}
 	return ok("/healthz answers " + fmt.Sprint(status))
 }
@@ -58,7 +58,7 @@ func unhealthy(body string) string {
 		}
 	}
 	if answer.NodeEligible != nil && !*answer.NodeEligible {
-		why = append(why, "the Node is being deleted")
+		why = append(why, "the Node is being deleted, or the cluster autoscaler is about to")
 	}
 	if len(why) == 0 {
 		return firstLine(body)
