@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 )
 
 func newValidateCommand() *cobra.Command {
@@ -65,7 +66,11 @@ func validateFiles(cmd *cobra.Command, names []string, strict bool, output strin
 		}
 	}
 	if output != outputText {
-		if err := printObject(cmd.OutOrStdout(), output, map[string]any{"kind": "ConfigValidation", "version": "v1", "files": verdicts}); err != nil {
+		all := struct {
+			v1alpha1.TypeMeta
+			Files []verdict `json:"files"`
+		}{v1alpha1.Meta("ConfigValidation"), verdicts}
+		if err := printObject(cmd.OutOrStdout(), output, all); err != nil {
 			return err
 		}
 		if !valid {
