@@ -77,7 +77,7 @@ func newServiceDrainCommand() *cobra.Command {
 func (o *drainOptions) addFlags(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&o.server, "server", inspect.DefaultServer, serverUsage)
-	flags.DurationVar(&o.timeout, "request-timeout", inspect.TurnTimeout, "Maximum `time` to wait for the running proxy.")
+	flags.DurationVar(&o.timeout, "request-timeout", inspect.TurnTimeout, timeoutUsage)
 	flags.DurationVar(&o.limit, "timeout", 5*time.Minute, "Wait for at most this `time`; 0 counts once.")
 	outputFlag(command, &o.output, outputText, outputJSON, outputYAML)
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,8 @@ import (
 
 // readerOptions say where a command reads what it shows: a running proxy, or objects where none runs.
 type readerOptions struct {
-	server     string
+	server string
+	// timeout bounds one request; addFlags keeps one that is set as the flag's default.
 	timeout    time.Duration
 	manifests  string
 	kubeconfig string
@@ -51,6 +53,7 @@ on the Node --node would do, configured by --config.`
 // The usages of flags that several commands have.
 const (
 	serverUsage  = "Metrics `address` of the running proxy, HOST:PORT."
+	timeoutUsage = "Maximum `time` to wait for the running proxy."
 	contextUsage = "Context `name` of the kubeconfig."
 )
 
@@ -58,7 +61,7 @@ const (
 func (o *readerOptions) addFlags(command *cobra.Command) {
 	flags := command.Flags()
 	flags.StringVar(&o.server, "server", inspect.DefaultServer, serverUsage)
-	flags.DurationVar(&o.timeout, "request-timeout", inspect.DefaultTimeout, "Maximum `time` to wait for the running proxy.")
+	flags.DurationVar(&o.timeout, "request-timeout", cmp.Or(o.timeout, inspect.DefaultTimeout), timeoutUsage)
 	flags.StringVar(&o.manifests, "manifests", "", "Read a `directory` of manifests, not a running proxy.")
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Read the cluster of a kubeconfig `file`, not a running proxy.")
 	o.onNode.addFlags(command, "Node `name`. Default: this host's.")

@@ -22,7 +22,7 @@ type renderOptions struct {
 }
 
 func newRenderCommand() *cobra.Command {
-	opts := &renderOptions{}
+	opts := &renderOptions{readerOptions: readerOptions{timeout: inspect.TurnTimeout}}
 	command := &cobra.Command{
 		Use:   "render [--mode MODE] [--diff]",
 		Short: "Print the rules that the kernel should have, or what differs",
@@ -106,6 +106,7 @@ and by which program, if the kernel reports it.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return opts.runDrift(cmd) },
 	}
 	command.Flags().StringVar(&opts.server, "server", inspect.DefaultServer, serverUsage)
+	command.Flags().DurationVar(&opts.timeout, "request-timeout", inspect.DefaultTimeout, timeoutUsage)
 	outputFlag(command, &opts.output, outputText, outputJSON, outputYAML)
 	return command
 }
