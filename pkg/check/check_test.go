@@ -264,7 +264,7 @@ func proxyOutcomes() []outcome {
 		}, []string{`fail proxy/health /healthz answers 503: it waits for the API server to list services (forbidden)`}},
 		{After, func(m *machine) {
 			m.pages["0.0.0.0:10256/healthz"] = `503 {"nodeEligible": false, "status": {"IPv4": {"healthy": false, "error": "busy"}, "IPv6": {"lastUpdated": "2026-11-28T18:00:00Z"}}}`
-		}, []string{`fail proxy/health /healthz answers 503: IPv4: busy; IPv6: the last sync was too long ago; the Node is being deleted`}},
+		}, []string{`fail proxy/health /healthz answers 503: IPv4: busy; IPv6: the last sync was too long ago; the Node is being deleted, or the cluster autoscaler is about to`}},
 		{After, func(m *machine) {
 			m.pages["0.0.0.0:10256/healthz"] = `503 {"nodeEligible": true, "status": {"IPv4": {"lastUpdated": null, "healthy": false}}}`
 			m.pages["127.0.0.1:10249/api/v1alpha1/info"] = "200 {}"

@@ -15,7 +15,7 @@ func lock(_ context.Context, c *Checker) []Result {
 	case errors.Is(err, fs.ErrPermission):
 		return warn("cannot look who holds this network namespace: "+err.Error(), "Run the check with CAP_NET_ADMIN.")
 	case err != nil:
-		return fail(err.Error(), "Make sure that no program of another user occupies the lock; it would keep the proxy from starting.")
+		return fail(err.Error(), "Run the check as root, with CAP_NET_ADMIN, and load the module nfnetlink_log: without the lock two proxies do not wait for each other.")
 	case holder == "" && c.Stage == After:
 		return fail("no kube-proxy of this project runs in this network namespace", "See kubectl -n kube-system get pods, and the log of kube-proxy.")
 	case holder != "" && c.Stage == Before:

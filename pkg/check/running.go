@@ -23,7 +23,7 @@ func health(ctx context.Context, c *Checker) []Result {
 	case err != nil:
 		return fail("the proxy does not answer: "+err.Error(), "See whether it runs, and its log.")
 	case status != http.StatusOK:
-		return fail(fmt.Sprintf("/healthz answers %d: %s", status, unhealthy(body)), "See the log of kube-proxy for failed syncs, and whether the Node is being deleted.")
+		return fail(fmt.Sprintf("/healthz answers %d: %s", status, unhealthy(body)), "See the log of kube-proxy for failed syncs, and whether the Node is being removed.")
 	}
 	if why := reasons(body); len(why) > 0 {
 		return warn("/healthz answers 200, and "+strings.Join(why, "; "), "See the log of kube-proxy for what to do about it.")
@@ -70,7 +70,7 @@ func reasons(body string) []string {
 		}
 	}
 	if answer.NodeEligible != nil && !*answer.NodeEligible {
-		why = append(why, "the Node is being deleted")
+		why = append(why, "the Node is being deleted, or the cluster autoscaler is about to")
 	}
 	return why
 }

@@ -20,6 +20,10 @@ const (
 	// (CVE-2020-8554). It gives operators time to migrate, and will be removed together with the feature.
 	AllowServiceExternalIPs featuregate.Feature = "AllowServiceExternalIPs"
 
+	// DisableNodeKubeProxyVersion leaves status.nodeInfo.kubeProxyVersion of a Node unset (KEP-4004). Nothing reads it here: the kubelet writes
+	// the field, and its gate of the same name decides.
+	DisableNodeKubeProxyVersion featuregate.Feature = "DisableNodeKubeProxyVersion"
+
 	// DrainIPVSMode keeps what established connections use of Kubernetes' kube-proxy in ipvs mode until they have ended.
 	DrainIPVSMode featuregate.Feature = "DrainIPVSMode"
 

@@ -52,6 +52,15 @@ func table() []row {
 		{name: zpagesfeatures.ComponentFlagz, effect: "Serves /flagz on the metrics server.", end: becomesDefault},
 		{name: zpagesfeatures.ComponentStatusz, effect: "Serves /statusz on the metrics server.", end: becomesDefault},
 		{name: logsapi.ContextualLogging, effect: "Adds values of the caller's context to log lines.", end: becomesDefault},
+		{
+			name: DisableNodeKubeProxyVersion,
+			specs: featuregate.VersionedSpecs{
+				{Version: version.MajorMinor(1, 29), Default: false, PreRelease: featuregate.Alpha},
+				{Version: version.MajorMinor(1, 33), Default: true, PreRelease: featuregate.Deprecated},
+			},
+			effect: "No effect: the kubelet writes status.nodeInfo.kubeProxyVersion, and its gate of this name decides.",
+			end:    "locked to true, then removed (KEP-4004)",
+		},
 		{name: DrainIPVSMode, specs: alpha(), end: mayChange,
 			effect: "After a take-over from ipvs mode, virtual servers and addresses that established connections use are removed only when these have " +
 				"ended. Until then, pods and other machines reach the node's own ports, such as 22, through these addresses, and a new connection from " +

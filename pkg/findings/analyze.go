@@ -174,7 +174,7 @@ func (v *view) missingNodes() {
 	for name, p := range v.objects.placed {
 		if len(v.objects.nodes) > 0 && !v.objects.nodes[name] {
 			v.Add(Finding{Code: EndpointNode, Kind: "Node", Name: name,
-				Message: fmt.Sprintf("it does not exist, and %s in %s name it (first: %s)", terminal.Count(p.endpoints, "endpoint"), terminal.Count(p.slices, "EndpointSlice"), p.first)})
+				Message: fmt.Sprintf("it does not exist, and is named by %s in %s (first: %s)", terminal.Count(p.endpoints, "endpoint"), terminal.Count(p.slices, "EndpointSlice"), p.first)})
 		}
 	}
 }

@@ -218,7 +218,7 @@ func endpointRows() []found {
 			strings.Replace(slice("mine", "mine-1", ready), ", endpointslice.kubernetes.io/managed-by: endpointslice-controller.k8s.io", "", 1), "namespace: shop", "namespace: evil"), Options{}, []string{
 			"EndpointOfOtherNamespace EndpointSlice evil/mine-1: 10.244.0.5 is an endpoint of namespace shop"}},
 		{"a node that is gone", node + web + slice("web", "web-1", strings.ReplaceAll(ready, "n1", "n9")), Options{}, []string{
-			"EndpointNodeMissing Node /n9: it does not exist, and 1 endpoint in 1 EndpointSlice name it (first: shop/web-1)"}},
+			"EndpointNodeMissing Node /n9: it does not exist, and is named by 1 endpoint in 1 EndpointSlice (first: shop/web-1)"}},
 	}
 }
 

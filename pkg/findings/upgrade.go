@@ -25,9 +25,9 @@ func clusterIPs(s *corev1.Service) []string {
 	return []string{s.Spec.ClusterIP}
 }
 
-// externalIPs finds external IPs, and records them for ExternalIPCapture.
+// externalIPs finds external IPs, and records them for ExternalIPCapture. Those that another proxy serves are not its business.
 func (a *Analyzer) externalIPs(s *corev1.Service) {
-	if len(s.Spec.ExternalIPs) == 0 {
+	if _, foreign := s.Labels[cluster.LabelServiceProxyName]; foreign || len(s.Spec.ExternalIPs) == 0 {
 		return
 	}
 	switch reason := unserved(s); {

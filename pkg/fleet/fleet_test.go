@@ -110,7 +110,7 @@ func TestDisagreement(t *testing.T) {
 	report := ask(t, s)
 	out := report.Text()
 	for _, want := range []string{
-		"default/web: 2 nodes (n0, n3) differ from n1:\n",
+		"default/web differs on 2 nodes (n0, n3) from n1:\n",
 		"n0 lacks endpoint 10.244.2.2:8080 of slice web-1 for port 80/TCP",
 		"n0 still has endpoint 10.244.2.3:8080 of slice web-1 for port 80/TCP",
 		"5 nodes: 5 OK; they disagree about 2 Services.",

@@ -26,7 +26,7 @@ func (r *Report) Text() string {
 	}
 	for _, d := range r.Disagreements {
 		b.WriteByte('\n')
-		line("%s: %s (%s) differ from %s:", d.Service, terminal.Count(len(d.Nodes), "node"), strings.Join(d.Nodes, ", "), d.Than)
+		line("%s differs on %s (%s) from %s:", d.Service, terminal.Count(len(d.Nodes), "node"), strings.Join(d.Nodes, ", "), d.Than)
 		for _, difference := range d.Differences {
 			line("  %s %s", d.Nodes[0], difference)
 		}

@@ -26,8 +26,9 @@ const DefaultServer = "127.0.0.1:10249"
 // DefaultTimeout bounds one request: a list of 45,000 Services takes about a second.
 const DefaultTimeout = 5 * time.Second
 
-// TurnTimeout bounds a request for which the proxy may wait 15 seconds until it is its turn.
-const TurnTimeout = 20 * time.Second
+// TurnTimeout bounds a request that waits for its turn, because it reads all rules or connections: the proxy answers, or says why not, within
+// 25 seconds.
+const TurnTimeout = 30 * time.Second
 
 // maxAnswer is how much of an answer is read: a list of 45,000 Services is some 30 MB, and all rules are not much more.
 const maxAnswer = 256 << 20

@@ -202,7 +202,7 @@ func (s *State) serviceTarget(source string, to Destination) (packet plan.Packet
 		return packet, "", err
 	}
 	packet.Protocol = port.Protocol
-	planned, _ := s.Plan.Services.Get(to.Service)
+	planned := s.planned(to.Service)
 	order := []plan.Kind{plan.ClusterIP, plan.LoadBalancerIP, plan.ExternalIP, plan.NodePort}
 	if source == FromExternal {
 		order = append(order[1:], plan.ClusterIP)

@@ -56,14 +56,14 @@ func (w *world) fleet(ctx context.Context) error {
 	if err == nil {
 		err = w.askAll(ctx, user,
 			question{"kubectl kube-proxy fleet", 0, "2 nodes: 2 OK."},
-			question{"kube-proxy fleet wait service/web", 0, "2 nodes serve it with 8 endpoints"},
+			question{"kube-proxy fleet wait service/web", 0, "served by 2 nodes with 8 endpoints"},
 			question{"kubectl scale deployment/web --replicas=6 --kubeconfig $ADMIN && kubectl rollout status deployment/web --kubeconfig $ADMIN && " +
-				"kube-proxy fleet wait service/web", 0, "2 nodes serve it with 12 endpoints"},
+				"kube-proxy fleet wait service/web", 0, "served by 2 nodes with 12 endpoints"},
 			question{"kubectl scale deployment/web --replicas=4 --kubeconfig $ADMIN", 0, "scaled"})
 	}
 	if err == nil { // the slices follow a moment later
 		err = eventually(ctx, func() error {
-			return w.askAll(ctx, user, question{"kube-proxy fleet wait service/web", 0, "2 nodes serve it with 8 endpoints"})
+			return w.askAll(ctx, user, question{"kube-proxy fleet wait service/web", 0, "served by 2 nodes with 8 endpoints"})
 		})
 	}
 	if err == nil {

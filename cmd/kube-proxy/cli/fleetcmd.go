@@ -189,7 +189,7 @@ func (o *fleetOptions) wait(cmd *cobra.Command, service string) error {
 	case o.output != outputTable:
 		err = printObject(cmd.OutOrStdout(), o.output, waited)
 	case len(waited.Behind) == 0:
-		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s serve it with %s.\n", name, terminal.Count(waited.Nodes, "node"), terminal.Count(waited.Endpoints, "endpoint"))
+		_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: served by %s with %s.\n", name, terminal.Count(waited.Nodes, "node"), terminal.Count(waited.Endpoints, "endpoint"))
 	default:
 		err = waited.Missing()
 	}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,8 @@ import (
 
 // readerOptions say where a command reads what it shows: a running proxy, or objects where none runs.
 type readerOptions struct {
-	server     string
+	server string
+	// timeout bounds one request; addFlags keeps one that is set as the flag's default.
 	timeout    time.Duration
 	manifests  string
 	kubeconfig string
@@ -54,7 +56,7 @@ const contextUsage = "Context `name` of the kubeconfig."
 
 // addFlags adds the flags to a command.
 func (o *readerOptions) addFlags(command *cobra.Command) {
-	o.addServer(command, inspect.DefaultTimeout)
+	o.addServer(command, cmp.Or(o.timeout, inspect.DefaultTimeout))
 	flags := command.Flags()
 	flags.StringVar(&o.manifests, "manifests", "", "Read a `directory` of manifests, not a running proxy.")
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Read the cluster of a kubeconfig `file`, not a running proxy.")

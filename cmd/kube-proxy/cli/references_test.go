@@ -63,7 +63,9 @@ the Node and the gauge serviceproxy_config_differs report it.
 			ignored = append(ignored, name)
 			continue
 		case f.V1alpha1 == "":
-			added = append(added, code(f.Path))
+			if !strings.Contains(f.Path, "[]") { // its list is named
+				added = append(added, code(f.Path))
+			}
 		case f.V1alpha1 != f.Path && "linux."+f.V1alpha1 != f.Path: // the text below has those of linux
 			moved = append(moved, code(f.V1alpha1)+" is "+code(f.Path))
 		}
@@ -76,8 +78,8 @@ the Node and the gauge serviceproxy_config_differs report it.
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, defaultOrType(f), text)
 	}
 	fmt.Fprintf(&b, "\nNo effect on what is served: %s. \"kube-proxy config explain\" describes them.\n", strings.Join(ignored, ", "))
-	fmt.Fprintf(&b, "\nNames in v1alpha1: those of linux have no `linux.` before them; %s. It does not have %s.\n",
-		strings.Join(moved, ", "), strings.Join(added, " and "))
+	fmt.Fprintf(&b, "\nNames in v1alpha1: those of linux have no `linux.` before them; %s. It has none of %s.\n",
+		strings.Join(moved, ", "), strings.Join(added, ", "))
 	return b.String()
 }
 

@@ -22,7 +22,7 @@ type renderOptions struct {
 }
 
 func newRenderCommand() *cobra.Command {
-	opts := &renderOptions{}
+	opts := &renderOptions{readerOptions: readerOptions{timeout: inspect.TurnTimeout}}
 	command := &cobra.Command{
 		Use:   "render [--mode MODE] [--diff]",
 		Short: "Print the rules that the kernel should have, or what differs",

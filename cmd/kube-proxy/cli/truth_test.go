@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"path/filepath"
@@ -152,6 +153,19 @@ func TestCheckWithoutServer(t *testing.T) {
 	code := Run([]string{"check", "--skip", "kernel,tools,firewall,proxies,ports,proxy"}, &out, &errs)
 	if code == app.ExitUsage || errs.Len() > 0 || !strings.Contains(out.String(), " no API server is configured: ") || !strings.Contains(out.String(), "settings/") {
 		t.Errorf("exit code %d\n%s%s", code, &out, &errs)
+	}
+}
+
+// TestSilentProxy has each command that asks a proxy give up one that does not answer.
+func TestSilentProxy(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	defer server.Close()
+	for _, args := range [][]string{{"service", "list"}, {"service", "describe", "web"}, {"explain", "10.96.0.10:80"}, {"render"}, {"drift"}, {"drain"}} {
+		var out, errs bytes.Buffer
+		code := Run(append(args, "--server", server.URL, "--request-timeout", "50ms"), &out, &errs)
+		if code != app.ExitFailure || !strings.Contains(errs.String(), "does not answer within 50ms") {
+			t.Errorf("%q: exit code %d\n%s%s", args, code, &out, &errs)
+		}
 	}
 }
 

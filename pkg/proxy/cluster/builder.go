@@ -379,8 +379,8 @@ func (u *Update) SetInterfaces(addrs []netip.Addr) {
 	u.setNode(&node)
 }
 
-// SetDevices sets the indexes of the interfaces on which IP packets arrive, by their names. That is a change only for Services with the
-// fast path, which with all are also those that say nothing: each pod that starts or ends has an interface.
+// SetDevices sets the indexes of the interfaces on which IP packets arrive, by their names. Because each pod that starts or ends has an
+// interface, that counts as a change only if a Service has the fast path: by its annotation or, if all is set, without one.
 func (u *Update) SetDevices(devices map[string]int, all bool) {
 	node := *u.b.node
 	node.Devices = nil

@@ -15,7 +15,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// LabelServiceProxyName is the label of Services that are for another proxy. k8s.io/api has no constant for it.
+// LabelServiceProxyName is the label of Services that are for another proxy, and of their EndpointSlices, to which the controller copies it.
+// k8s.io/api has no constant for it.
 const LabelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 
 // AnnotationUDPConnectionHandling is the annotation of a Service that says what becomes of UDP flows to an endpoint that terminates:
@@ -165,7 +166,8 @@ func (p *parser) fastPath(annotations map[string]string) *bool {
 
 // owner returns the Service that a slice belongs to; ok is false if the proxy must not use the slice.
 func owner(object *discoveryv1.EndpointSlice) (name ServiceName, ok bool, found []*Problem) {
-	if _, headless := object.Labels[corev1.IsHeadlessService]; headless {
+	_, headless := object.Labels[corev1.IsHeadlessService]
+	if _, foreign := object.Labels[LabelServiceProxyName]; foreign || headless {
 		return ServiceName{}, false, nil
 	}
 	var p parser

@@ -37,6 +37,16 @@ func (s Setting) apply(ctx context.Context, kernel host.Settings) error {
 	return nil
 }
 
+// applyUnlessFixed is apply, but only logs that nothing can change the setting here.
+func (s Setting) applyUnlessFixed(ctx context.Context, kernel host.Settings) error {
+	err := s.apply(ctx, kernel)
+	if errors.Is(err, host.ErrFixed) {
+		klog.FromContext(ctx).Info("The limit of connection tracking stays lower than the configuration wants", "reason", err.Error())
+		return nil
+	}
+	return err
+}
+
 // Tuner applies settings. A setting that does not exist yet, because the module that it belongs to is not loaded, can be
 // applied later.
 type Tuner struct {
@@ -57,14 +67,10 @@ func (t *Tuner) Apply(ctx context.Context) error {
 	var failed []error
 	t.missing = nil
 	for _, s := range t.settings {
-		err := s.apply(ctx, t.kernel)
+		err := s.applyUnlessFixed(ctx, t.kernel)
 		if errors.Is(err, fs.ErrNotExist) {
 			klog.FromContext(ctx).Info("The kernel does not have this setting yet", "name", s.Name, "wanted", s.Value)
 			t.missing = append(t.missing, s)
-			continue
-		}
-		if errors.Is(err, host.ErrFixed) {
-			klog.FromContext(ctx).Info("The limit of connection tracking stays lower than the configuration wants", "reason", err.Error())
 			continue
 		}
 		failed = append(failed, err)
@@ -73,11 +79,11 @@ func (t *Tuner) Apply(ctx context.Context) error {
 }
 
 // ApplyMissing applies the settings that did not exist at [Tuner.Apply]: the first rule that uses connection tracking loads
-// its module. The error joins all failures.
+// its module. The error joins all failures but those that Apply would only log.
 func (t *Tuner) ApplyMissing(ctx context.Context) error {
 	var failed []error
 	for _, s := range t.missing {
-		failed = append(failed, s.apply(ctx, t.kernel))
+		failed = append(failed, s.applyUnlessFixed(ctx, t.kernel))
 	}
 	return errors.Join(failed...)
 }

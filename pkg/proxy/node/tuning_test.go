@@ -86,7 +86,11 @@ func TestMissing(t *testing.T) {
 	if err := tuner.ApplyMissing(t.Context()); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("it still does not exist: %v", err)
 	}
-	kernel.Values[trackedMax], kernel.Written = "262144", nil
+	kernel.Values[trackedMax], kernel.Written, kernel.Refuse = "262144", nil, host.ErrFixed
+	if err := tuner.ApplyMissing(t.Context()); err != nil {
+		t.Errorf("it exists now, for the machine only: %v", err)
+	}
+	kernel.Refuse = nil
 	if err := tuner.ApplyMissing(t.Context()); err != nil || !slices.Equal(kernel.Written, []string{trackedMax + "=524288"}) {
 		t.Errorf("it exists now: %v, written: %v", err, kernel.Written)
 	}

@@ -206,9 +206,9 @@ func (k Kind) oneOf() string {
 // Route is how new connections to a frontend are handled.
 type Route struct {
 	Frontend Frontend
+	Service  cluster.ServiceName
 	// Name is namespace/name:port of the Service's port, or namespace/name if the port has no name.
-	Service cluster.ServiceName
-	Name    string
+	Name string
 	// Pool holds the endpoints of connections. If it is empty, Verdict is what happens to them instead.
 	Pool *Pool
 	// ShortCut holds the endpoints of connections from local pods and the node itself to an external address with
@@ -300,7 +300,7 @@ func (a *Affinity) equal(o *Affinity) bool {
 	return a.alike(o) && a.Everywhere.equal(o.Everywhere) && a.Here.equal(o.Here)
 }
 
-// Pool is a set of endpoints that connections are distributed to with equal probability.
+// Pool is the list of endpoints that connections are distributed to.
 type Pool struct {
 	// Endpoints are distinct and sorted.
 	Endpoints []netip.AddrPort

@@ -15,12 +15,14 @@
 //	ruleset, writer    chains as values; what all rules of a family share
 //	diff, read, tree   the stages; the tree that sorts frontends
 //	dispatch           the places where packets are dispatched by frontend, each with a tree
-//	port               the rules of one port of a Service, and of one frontend
+//	fence, port        the chain of a Service's limits; the rules of one port of a Service, and of one frontend
 //	render             the whole ruleset
 //	refused            which port of a Service iptables refuses
 //	apply              the stage
 //	cleanup, text      removal of everything; rules as text
 //	family, reread     one family's rules for pkg/proxy/backend/keeper: their sync; what others may have changed
-//	backend, counters, explain
-//	                   both families; packet counters; what the rules do to a packet
+//	backend, counters, connections
+//	                   both families; packet counters
+//	mode, compare, explain, probe
+//	                   the mode without a backend: differences for people, what the rules do to a packet, what the node has
 package iptables

@@ -79,10 +79,10 @@ func endpointSlices() *resource {
 	name := func(n cache.ObjectName) cluster.SliceName { return cluster.SliceName(n) }
 	return &resource{
 		name: "endpointslices", version: discoveryv1.SchemeGroupVersion, example: &discoveryv1.EndpointSlice{}, namespaced: true,
-		labels: "!" + corev1.IsHeadlessService,
+		labels: "!" + corev1.IsHeadlessService + ",!" + cluster.LabelServiceProxyName,
 		reads: reads("addressType", "ports.name", "ports.protocol", "ports.port",
 			"endpoints.addresses", "endpoints.conditions", "endpoints.nodeName", "endpoints.hints",
-			"metadata.labels."+corev1.IsHeadlessService, "metadata.labels."+discoveryv1.LabelServiceName),
+			"metadata.labels."+corev1.IsHeadlessService, "metadata.labels."+cluster.LabelServiceProxyName, "metadata.labels."+discoveryv1.LabelServiceName),
 		set:       func(u *cluster.Update, object any) { u.SetEndpointSlice(object.(*discoveryv1.EndpointSlice)) },
 		remove:    func(u *cluster.Update, n cache.ObjectName) { u.DeleteEndpointSlice(name(n)) },
 		known:     func(u *cluster.Update) iter.Seq[cache.ObjectName] { return renamed(u.EndpointSlices()) },

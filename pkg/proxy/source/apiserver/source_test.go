@@ -308,7 +308,7 @@ func TestSelectors(t *testing.T) {
 	defer api.mu.Unlock()
 	want := map[string]map[string]string{
 		"services":       {"fields": "spec.clusterIP!=None", "labels": "!service.kubernetes.io/service-proxy-name", "accept": apiclient.ProtoOrJSON},
-		"endpointslices": {"fields": "", "labels": "!service.kubernetes.io/headless", "accept": apiclient.ProtoOrJSON},
+		"endpointslices": {"fields": "", "labels": "!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name", "accept": apiclient.ProtoOrJSON},
 		"nodes":          {"fields": "metadata.name=n1", "labels": "", "accept": apiclient.ProtoOrJSON},
 		"servicecidrs":   {"fields": "", "labels": "", "accept": apiclient.ProtoOrJSON},
 	}
