@@ -19,7 +19,7 @@ func TestDefaults(t *testing.T) {
 			on = append(on, gate.Name)
 		}
 	}
-	want := []string{"ComponentFlagz", "ComponentStatusz", "ContextualLogging", "LoggingBetaOptions", "NativeHistograms"}
+	want := []string{"ComponentFlagz", "ComponentStatusz", "ContextualLogging", "DisableNodeKubeProxyVersion", "LoggingBetaOptions", "NativeHistograms"}
 	if !slices.Equal(on, want) || len(got.Warnings)+len(got.Errors) > 0 {
 		t.Errorf("on are %q, want %q; warnings %q, errors %v", on, want, got.Warnings, got.Errors)
 	}
@@ -28,13 +28,14 @@ func TestDefaults(t *testing.T) {
 // TestRead checks each kind of name.
 func TestRead(t *testing.T) {
 	got := Read(map[string]bool{
-		"AllowServiceExternalIPs": true,  // deprecated, not at its default
-		"KubeletPodResources":     true,  // another component's
-		"IPv6DualStack":           true,  // removed in 1.25
-		"AllAlpha":                true,  // sets the alpha gates
-		"ComponentFlagz":          false, // a gate of this proxy
-		"NoSuchGate":              true,
-		"ALLALPHA":                true,
+		"AllowServiceExternalIPs":     true,  // deprecated, not at its default
+		"DisableNodeKubeProxyVersion": true,  // deprecated, at its default
+		"KubeletPodResources":         true,  // another component's
+		"IPv6DualStack":               true,  // removed in 1.25
+		"AllAlpha":                    true,  // sets the alpha gates
+		"ComponentFlagz":              false, // a gate of this proxy
+		"NoSuchGate":                  true,
+		"ALLALPHA":                    true,
 	})
 	on := got.Gate.Enabled
 	if !on(AllowServiceExternalIPs) || !on(KubeProxyNFTablesLocalhostNodePorts) || on(zpagesfeatures.ComponentFlagz) || !on(zpagesfeatures.ComponentStatusz) {
@@ -46,9 +47,6 @@ func TestRead(t *testing.T) {
 	}
 	if len(got.Errors) != 2 || got.Errors["NoSuchGate"] == nil || !strings.Contains(got.Errors["ALLALPHA"].Error(), "did you mean AllAlpha?") {
 		t.Errorf("errors are %v", got.Errors)
-	}
-	if got := Read(map[string]bool{"AllowServiceExternalIPs": false}); len(got.Warnings)+len(got.Errors) > 0 {
-		t.Errorf("a deprecated gate at its default: warnings %q, errors %v", got.Warnings, got.Errors)
 	}
 }
 
@@ -123,12 +121,12 @@ func TestInForce(t *testing.T) {
 // TestBadNames checks the errors of misspelled names and locked gates.
 func TestBadNames(t *testing.T) {
 	for name, want := range map[string]string{
-		"allowserviceexternalips": "did you mean AllowServiceExternalIPs?",
-		"AllowServiceExternalIP":  "did you mean AllowServiceExternalIPs?",
-		"DisableNodeKubproxyVers": "unknown feature gate of this proxy and of Kubernetes",
-		"Compone":                 "unknown feature gate of this proxy and of Kubernetes", // half of ComponentFlagz is too little
-		"Componen":                "did you mean ComponentFlagz?",
-		"KeepTerminatingUDP":      "did you mean KeepTerminatingUDPFlows?",
+		"allowserviceexternalips":  "did you mean AllowServiceExternalIPs?",
+		"AllowServiceExternalIP":   "did you mean AllowServiceExternalIPs?",
+		"DisableNodeKubproxyVers":  "unknown feature gate of this proxy and of Kubernetes",
+		"Compone":                  "unknown feature gate of this proxy and of Kubernetes", // half of ComponentFlagz is too little
+		"Componen":                 "did you mean ComponentFlagz?",
+		"DisableNodeKubeProxyVers": "did you mean DisableNodeKubeProxyVersion?",
 	} {
 		err := Read(map[string]bool{name: true}).Errors[name]
 		if err == nil || !strings.HasSuffix(err.Error(), want) {

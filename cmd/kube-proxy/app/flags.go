@@ -2,6 +2,7 @@ package app
 
 import (
 	"cmp"
+	"runtime"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -30,6 +31,7 @@ func (o *Options) FlagSets() cliflag.NamedFlagSets {
 	o.addServerFlags(groups.FlagSet("health and metrics"))
 	o.addConntrackFlags(groups.FlagSet("connection tracking"))
 	o.addIPVSFlags(groups.FlagSet("ipvs"))
+	o.addPlatformFlags(groups.FlagSet("windows"))
 	logsapi.AddFlags(&o.flags.Logging, groups.FlagSet(loggingGroup))
 	verflag.AddFlags(groups.FlagSet("general"))
 	groups.FlagSet("general").BoolP("help", "h", false, "Print this help.")
@@ -151,6 +153,20 @@ func (o *Options) addIPVSFlags(fs *pflag.FlagSet) {
 	fs.DurationVar(&ipvs.UDPTimeout.Duration, "ipvs-udp-timeout", ipvs.UDPTimeout.Duration, "How long an idle UDP session is kept; 0 leaves the timeout unchanged.")
 }
 
+// addPlatformFlags registers the flags that exist on Windows only.
+func (o *Options) addPlatformFlags(fs *pflag.FlagSet) {
+	if runtime.GOOS != "windows" {
+		return
+	}
+	kernel := &o.flags.Winkernel
+	fs.BoolVar(&o.flags.WindowsRunAsService, "windows-service", o.flags.WindowsRunAsService, "Report to the service control manager.")
+	fs.StringVar(&kernel.NetworkName, "network-name", kernel.NetworkName, "Name of the HNS network.")
+	fs.StringVar(&kernel.SourceVip, "source-vip", kernel.SourceVip, "`IP` that load-balanced traffic is translated from.")
+	fs.BoolVar(&kernel.EnableDSR, "enable-dsr", kernel.EnableDSR, "Let answers go directly to the client.")
+	fs.StringVar(&kernel.RootHnsEndpointName, "root-hnsendpoint-name", kernel.RootHnsEndpointName, "HNS endpoint that joins the root namespace to the bridge.")
+	fs.BoolVar(&kernel.ForwardHealthCheckVip, "forward-healthcheck-vip", kernel.ForwardHealthCheckVip, "Forward the service's virtual IP on its health check port.")
+}
+
 // FieldOf returns the path in v1alpha2 of the configuration field that a flag sets; "" if it sets none, or logging's.
 func FieldOf(flag string) string {
 	return map[string]string{
@@ -196,6 +212,12 @@ func FieldOf(flag string) string {
 		"ipvs-tcp-timeout":                  "ipvs.tcpTimeout",
 		"ipvs-tcpfin-timeout":               "ipvs.tcpFinTimeout",
 		"ipvs-udp-timeout":                  "ipvs.udpTimeout",
+		"windows-service":                   "windows.runAsService",
+		"network-name":                      "winkernel.networkName",
+		"source-vip":                        "winkernel.sourceVip",
+		"enable-dsr":                        "winkernel.enableDSR",
+		"root-hnsendpoint-name":             "winkernel.rootHnsEndpointName",
+		"forward-healthcheck-vip":           "winkernel.forwardHealthCheckVip",
 	}[flag]
 }
 

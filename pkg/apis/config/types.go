@@ -196,7 +196,7 @@ type KubeProxyConntrackConfiguration struct {
 
 // KubeProxyWindowsConfiguration holds settings for Windows.
 type KubeProxyWindowsConfiguration struct {
-	// runAsService reports to the Windows service control manager.
+	// runAsService reports to the Windows service control manager (the flag --windows-service).
 	RunAsService bool `json:"runAsService"`
 }
 

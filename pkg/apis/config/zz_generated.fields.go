@@ -122,7 +122,7 @@ func Fields() []Field {
 		{Path: "windows", Type: "section",
 			Doc: "windows holds settings for Windows. It has no effect."},
 		{Path: "windows.runAsService", Type: "boolean", Default: "false", V1alpha1: "windowsRunAsService",
-			Doc: "runAsService reports to the Windows service control manager."},
+			Doc: "runAsService reports to the Windows service control manager (the flag --windows-service)."},
 		{Path: "iptables", Type: "section", V1alpha1: "iptables",
 			Doc: "iptables holds settings of the iptables backend."},
 		{Path: "iptables.masqueradeBit", Type: "integer", Default: "14", V1alpha1: "iptables.masqueradeBit",
