@@ -18,6 +18,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/findings"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/kubeproxy"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
@@ -156,7 +157,7 @@ func (w *world) ofService(s *corev1.Service) {
 			w.add(target{to: at(text, port.Port), service: name}, protocol)
 		}
 		for _, ingress := range s.Status.LoadBalancer.Ingress {
-			w.add(target{to: at(ingress.IP, port.Port), service: name, code: findings.StatusNotServed, names: []string{ingress.IP}}, protocol)
+			w.add(target{to: at(ingress.IP, port.Port), service: name, code: plan.ProblemStatusNotServed, names: []string{ingress.IP}}, protocol)
 		}
 		if port.NodePort == 0 {
 			continue
