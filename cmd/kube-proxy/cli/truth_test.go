@@ -62,13 +62,7 @@ func TestCommandsTellTheState(t *testing.T) {
 	}
 	busy := errors.New("the table is another program's")
 	const failed = "error: IPv4: the last sync failed, and what was in force there before stays so, if anything was: the table is another program's"
-	for _, state := range []struct {
-		name   string
-		change func()
-		// list is in the output of "service list" and errs in the errors, empty if there is none; explain is that of IPv4 packets.
-		list, errs, explain string
-		explained           int
-	}{
+	for _, state := range []told{
 		{"before the first sync", func() {}, "", "no sync has succeeded yet; the rules of an earlier proxy stay in force, if there are any; waiting for: the API server to list services (forbidden)",
 			"no sync has succeeded yet", 1},
 		{"the first sync failed", sync(busy, busy), "", "the last one failed: the table is another program's", "no sync has succeeded yet", 1},
@@ -84,50 +78,65 @@ func TestCommandsTellTheState(t *testing.T) {
 		}, "web", failed, failed, 1},
 	} {
 		state.change()
-		run := func(wantOut, wantErr string, wantCode int, args ...string) {
-			t.Helper()
-			var out, errs bytes.Buffer
-			code := Run(append(args, "--server", server.URL), &out, &errs)
-			if code != wantCode || !strings.Contains(out.String(), wantOut) || !strings.Contains(errs.String(), wantErr) || (errs.Len() == 0) != (wantErr == "") {
-				t.Errorf("%s: %s: exit code %d, want %d\n%s%s", state.name, args, code, wantCode, &out, &errs)
-			}
-		}
-		code := 0
-		if state.errs != "" {
-			code = app.ExitFailure
-		}
-		run(state.list, state.errs, code, "service", "list", "-A")
-		run(state.list, state.errs, code, "service", "describe", "default/"+cmp.Or(state.list, "web"))
-		run("", state.errs, code, "drift")
-		if name := "default/also"; state.list == "also" {
-			run("fd00:10:96::11", failed, code, "service", "describe", name)
-			run("the rules of IPv4 may be those of an earlier sync", failed, code, "explain", name)
-			run("NoEndpoints", "", exitRefused, "explain", "--from", "external", "--to", "[fd00:10:96::11]:80")
-		} else if state.list != "" && code != 0 {
-			run("", "error: Service default/also is not served: "+status.WhyNotServed+"; IPv4: the last sync failed", code, "service", "describe", name)
-		}
-		run("", state.explain, state.explained, "explain", "--from", "external", "--to", "10.96.0.10:80")
-		if state.errs == "" {
-			run("default/web\n", "", 0, "svc", "get", "-o", "name")
-			run("web", "", 0, "service", "list", "--no-headers")
-			run("", "No Services found in namespace shop; 1 in others: -A.", 0, "service", "list", "-n", "shop")
-		}
-		if state.list == "web" {
-			completes(t, server.URL, "default/web", "service", "describe")
-			completes(t, server.URL, "default/web", "explain")
-			completes(t, server.URL, "web", "service", "describe", "-n=default")
-			completes(t, server.URL, "node", "explain", "--from")
-			completes(t, server.URL, "default", "trace", "-n")
-		}
-		if state.list != "" { // IPv6 is in force, and has no endpoint
-			run("NoEndpoints", "", exitRefused, "explain", "--from", "external", "--to", "[fd00:10:96::10]:80")
-		}
+		state.check(t, server.URL)
 	}
 	sync(nil, nil)()
 	waiting = []string{"the Node object of this node"}
 	var out, errs bytes.Buffer
 	if code := Run([]string{"service", "list", "--server", server.URL}, &out, &errs); code != 0 || errs.String() != "Warning: the proxy waits for the Node object of this node\n" {
 		t.Errorf("exit code %d\n%s%s", code, &out, &errs)
+	}
+}
+
+// told is a state of the proxy, and what commands say of it.
+type told struct {
+	name   string
+	change func()
+	// list is in the output of "service list" and errs in the errors, empty if there is none; explain is that of IPv4 packets.
+	list, errs, explain string
+	explained           int
+}
+
+// check runs the commands.
+func (state *told) check(t *testing.T, server string) {
+	t.Helper()
+	run := func(wantOut, wantErr string, wantCode int, args ...string) {
+		t.Helper()
+		var out, errs bytes.Buffer
+		code := Run(append(args, "--server", server), &out, &errs)
+		if code != wantCode || !strings.Contains(out.String(), wantOut) || !strings.Contains(errs.String(), wantErr) || (errs.Len() == 0) != (wantErr == "") {
+			t.Errorf("%s: %s: exit code %d, want %d\n%s%s", state.name, args, code, wantCode, &out, &errs)
+		}
+	}
+	code := 0
+	if state.errs != "" {
+		code = app.ExitFailure
+	}
+	run(state.list, state.errs, code, "service", "list", "-A")
+	run(state.list, state.errs, code, "service", "describe", "default/"+cmp.Or(state.list, "web"))
+	run("", state.errs, code, "drift")
+	if name := "default/also"; state.list == "also" {
+		run("fd00:10:96::11", state.errs, code, "service", "describe", name)
+		run("the rules of IPv4 may be those of an earlier sync", state.errs, code, "explain", name)
+		run("NoEndpoints", "", exitRefused, "explain", "--from", "external", "--to", "[fd00:10:96::11]:80")
+	} else if state.list != "" && code != 0 {
+		run("", "error: Service default/also is not served: "+status.WhyNotServed+"; IPv4: the last sync failed", code, "service", "describe", name)
+	}
+	run("", state.explain, state.explained, "explain", "--from", "external", "--to", "10.96.0.10:80")
+	if state.errs == "" {
+		run("default/web\n", "", 0, "svc", "get", "-o", "name")
+		run("web", "", 0, "service", "list", "--no-headers")
+		run("", "No Services found in namespace shop; 1 in others: -A.", 0, "service", "list", "-n", "shop")
+	}
+	if state.list == "web" {
+		completes(t, server, "default/web", "service", "describe")
+		completes(t, server, "default/web", "explain")
+		completes(t, server, "web", "service", "describe", "-n=default")
+		completes(t, server, "node", "explain", "--from")
+		completes(t, server, "default", "trace", "-n")
+	}
+	if state.list != "" { // IPv6 is in force, and has no endpoint
+		run("NoEndpoints", "", exitRefused, "explain", "--from", "external", "--to", "[fd00:10:96::10]:80")
 	}
 }
 
