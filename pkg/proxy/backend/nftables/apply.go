@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/knftables"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
@@ -425,13 +426,7 @@ func (c chain) hookedAs(o nft.Chain) bool {
 		return string(c.kind) == o.Type
 	}
 	priority, err := knftables.ParsePriority(knftables.IPv4Family, string(c.priority))
-	return err == nil && string(c.kind) == o.Type && hookNumbers[c.hook] == o.Hook && int32(priority) == o.Priority
-}
-
-// hookNumbers are the numbers in enum nf_inet_hooks.
-var hookNumbers = map[knftables.BaseChainHook]uint32{
-	knftables.PreroutingHook: 0, knftables.InputHook: 1, knftables.ForwardHook: 2,
-	knftables.OutputHook: 3, knftables.PostroutingHook: 4,
+	return err == nil && string(c.kind) == o.Type && string(c.hook) == nf.HookName(nf.IPv4, o.Hook) && int32(priority) == o.Priority
 }
 
 // removeTable removes a table with its content. A missing table is not an error. It does not start nft: 1.0.6 crashes if 1.1.3
