@@ -14,13 +14,15 @@
 //	rule               rules as values, and their text
 //	ruleset, writer    chains as values; what all rules of a family share
 //	diff, read, tree   the stages; the tree that sorts frontends
-//	dispatch           the places where packets are dispatched by frontend, each with a tree
+//	dispatch, fence    the places where packets are dispatched by frontend, each with a tree; bounds of connections
 //	port               the rules of one port of a Service, and of one frontend
 //	render             the whole ruleset
 //	refused            which port of a Service iptables refuses
 //	apply              the stage
 //	cleanup, text      removal of everything; rules as text
 //	family, reread     one family's rules for pkg/proxy/backend/keeper: their sync; what others may have changed
-//	backend, counters, explain
+//	backend, counters, connections, explain
 //	                   both families; packet counters; what the rules do to a packet
+//	compare, mode, probe
+//	                   differences for people; opening and removal; what is missing here
 package iptables

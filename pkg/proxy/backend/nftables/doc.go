@@ -27,6 +27,7 @@
 //	affinity, target          names of pools and sized chains
 //	content                   the entries, and what they need
 //	columns, source, schema   the table of sets
+//	fence                     the sets of the bounds of clients
 //	skeleton, render, text    the plan as nftables objects; skeleton.nft has the chains that do not depend on Services
 //	clients                   how many clients are remembered
 //	state, diff               what a table holds, and how to change it
