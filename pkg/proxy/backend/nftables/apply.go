@@ -194,14 +194,14 @@ func (a *applier) guarded() bool {
 // transaction could find such an element and enter an empty chain. Existing chains are rewritten when the sets that their
 // rules look up are complete: they may be other sets than before.
 func (a *applier) change() {
-	a.sized(a.patch.addChains, a.batch.AddChain)
+	a.sized(a.patch.addChains, func(name string) { a.batch.AddChain(nf.Chain{Name: name}) })
 	a.operateAll(a.patch.lookedUp(), a.patch.strays...)
 	if a.patch.skeleton != nil && a.err == nil && a.guarded() {
 		tx := a.table.NewTransaction()
 		a.chain(tx, a.patch.skeleton.chain(chainRanges))
 		a.writeText(tx)
 	}
-	a.sized(a.patch.rewriteChains, func(name, _ string) { a.batch.FlushChain(name) })
+	a.sized(a.patch.rewriteChains, a.batch.FlushChain)
 	a.operateAll(a.patch.others())
 }
 
@@ -209,7 +209,7 @@ func (a *applier) change() {
 //
 // They are written over netlink like the elements: that does not start nft, and nft 1.0.6 could not write them
 // (package nft).
-func (a *applier) sized(chains []target, empty func(name, comment string)) {
+func (a *applier) sized(chains []target, empty func(name string)) {
 	for _, t := range chains {
 		if t.kind == from || t.kind == bounds { // written by prepare
 			continue
@@ -217,9 +217,9 @@ func (a *applier) sized(chains []target, empty func(name, comment string)) {
 		if a.makeRoom(); a.err != nil {
 			break
 		}
-		empty(t.name(), "")
+		empty(t.name())
 		for _, rule := range a.chains.sized(t) {
-			a.batch.AddRule(t.name(), rule)
+			nft.AddRule(a.batch, t.name(), rule)
 			a.rules++
 		}
 	}
@@ -269,7 +269,7 @@ func (a *applier) hook() {
 	if a.patch.skeleton == nil || a.err != nil {
 		return
 	}
-	var objects nft.Objects
+	var objects nf.Objects
 	if objects, a.err = a.table.Objects(a.ctx); a.err != nil {
 		return
 	}
@@ -378,7 +378,7 @@ func (a *applier) unused() (unused []knftables.Object) {
 	if len(names) == 0 || a.err != nil {
 		return nil
 	}
-	var objects nft.Objects
+	var objects nf.Objects
 	objects, a.err = a.table.Objects(a.ctx)
 	for _, s := range objects.Sets {
 		switch {
@@ -416,12 +416,12 @@ func (a *applier) fingerprint() {
 func (a *applier) record() {
 	a.batch.DeleteChain(chainLayout)
 	result := a.patch.result
-	a.batch.AddChain(chainLayout, result.holds.skeleton.digest+" "+result.fingerprint)
+	a.batch.AddChain(nf.Chain{Name: chainLayout, Comment: result.holds.skeleton.digest + " " + result.fingerprint})
 	a.write()
 }
 
 // hookedAs reports whether an existing chain has the right hook and priority.
-func (c chain) hookedAs(o nft.Chain) bool {
+func (c chain) hookedAs(o nf.Chain) bool {
 	if c.kind == "" || o.Type == "" {
 		return string(c.kind) == o.Type
 	}

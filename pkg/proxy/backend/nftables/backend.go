@@ -46,7 +46,7 @@ func New(opts Options, notices keeper.Notices, tables ...nft.Table) *Backend {
 // family returns what is known of a family, for any goroutine: the schema may change meanwhile. It is nil without one.
 func (b *Backend) family(is cluster.Family) *family {
 	for _, f := range b.families {
-		if f.table.Family() == dialectOf(is).nftFamily {
+		if f.table.Family() == dialectOf(is).number {
 			return f
 		}
 	}
