@@ -77,12 +77,13 @@ func (r *legacyRequests) call(option int, value []byte) error {
 	return nil
 }
 
-// tableInfo is struct ipt_getinfo. hooks has a bit for each built-in chain, entry the offsets of their first entries.
+// tableInfo is struct ipt_getinfo. hooks has a bit for each built-in chain, entry the offsets of their first entries, policy those of
+// their last ones.
 type tableInfo struct {
-	raw   [infoSize]byte
-	hooks uint32
-	entry [5]uint32
-	size  uint32
+	raw           [infoSize]byte
+	hooks         uint32
+	entry, policy [5]uint32
+	size          uint32
 }
 
 func (r *legacyRequests) info(table string) (i tableInfo, _ error) {
@@ -93,6 +94,7 @@ func (r *legacyRequests) info(table string) (i tableInfo, _ error) {
 	i.hooks = binary.NativeEndian.Uint32(i.raw[tableNameLen:])
 	for hook := range i.entry {
 		i.entry[hook] = binary.NativeEndian.Uint32(i.raw[tableNameLen+4+4*hook:])
+		i.policy[hook] = binary.NativeEndian.Uint32(i.raw[tableNameLen+4+4*len(i.entry)+4*hook:])
 	}
 	i.size = binary.NativeEndian.Uint32(i.raw[infoSize-4:])
 	return i, nil
@@ -154,6 +156,17 @@ func (l layout) counts(entries []byte, i *tableInfo) (map[string][]uint64, error
 		chains[chain] = of[:len(of)-1] // the last entry of a chain is not a rule: it is the policy, or returns
 	}
 	return chains, nil
+}
+
+// drops reports whether the entry at an offset is a policy that drops packets.
+func (l layout) drops(entries []byte, at uint32) bool {
+	const drop = -1 // NF_DROP in struct xt_standard_target
+	rest := entries[min(int(at), len(entries)):]
+	if len(rest) < l.size {
+		return false
+	}
+	verdict := int(binary.NativeEndian.Uint16(rest[l.targetOffset:])) + targetData
+	return verdict+4 <= len(rest) && int32(binary.NativeEndian.Uint32(rest[verdict:])) == drop
 }
 
 // chainHead returns the name of the chain whose rules follow an entry with the error target.
