@@ -40,7 +40,7 @@ func TestKernelForeignElements(t *testing.T) {
 		{nf.IPv4, clusters.NewSized(10_100, 1).Plan(), mapEndpoints, "198.51.100.1 . tcp . 443 . 0", " : 192.0.2.1 . 443"},
 		{nf.IPv6, plan.Compute(clusters.WithExternalIPs(5_100), &plan.Options{}, nil), setUnserved, "2001:db8::1 . tcp . 443", ""},
 	} {
-		t.Run(string(test.family), func(t *testing.T) {
+		t.Run(test.family.String(), func(t *testing.T) {
 			netns.Enter(t, "nft")
 			kernel, err := nft.Open(test.family, TableName)
 			if err != nil {
@@ -49,7 +49,7 @@ func TestKernelForeignElements(t *testing.T) {
 			b := newBackend(testOptions, countlessKernel{kernel})
 			defer b.Close()
 			mustSync(t, b, test.plan)
-			set := string(test.family) + " " + TableName + " " + test.set
+			set := test.family.String() + " " + TableName + " " + test.set
 			for range 2 { // the notifications name the second one
 				if out, err := exec.Command("nft", "add element "+set+" { "+test.key+test.rest+" }").CombinedOutput(); err != nil {
 					t.Fatalf("%v: %s", err, out)

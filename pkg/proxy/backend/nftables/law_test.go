@@ -30,7 +30,7 @@ func newBackend(opts Options, tables ...nft.Table) *Backend {
 	} else {
 		var watched []nf.TableName
 		for _, table := range tables {
-			watched = append(watched, nf.TableName{Family: nf.ParseFamily(string(table.Family())), Name: table.Name()})
+			watched = append(watched, nf.TableName{Family: table.Family(), Name: table.Name()})
 		}
 		watch, err := nf.OpenWatch(watched...)
 		if err != nil {
