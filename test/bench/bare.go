@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/knftables"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/test/bench/synthetic"
 )
@@ -82,7 +83,7 @@ func (b *bench) multipleOf(name string, bare time.Duration) {
 // uses them.
 func (b *bench) bareTable(changes int, add func(name, unit string, value float64)) (err error) {
 	var table nft.Table
-	if err := b.lab.Node2.Do(func() (err error) { table, err = nft.Open(knftables.IPv4Family, "bench"); return err }); err != nil {
+	if err := b.lab.Node2.Do(func() (err error) { table, err = nft.Open(nf.IPv4, "bench"); return err }); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, table.Close()) }()
@@ -145,7 +146,7 @@ func (b *bench) dumpElements(ctx context.Context, table nft.Table, want int) err
 // changeElements measures transactions that add one Service and that replace one endpoint, that many times each.
 func (b *bench) changeElements(ctx context.Context, table nft.Table, changes int) error {
 	var added, replaced []time.Duration
-	timed := func(took *[]time.Duration, batch *nft.Batch) error {
+	timed := func(took *[]time.Duration, batch *nf.Batch) error {
 		start := time.Now()
 		err := table.Commit(ctx, batch)
 		*took = append(*took, time.Since(start))
@@ -167,7 +168,7 @@ func (b *bench) changeElements(ctx context.Context, table nft.Table, changes int
 		binary.BigEndian.PutUint16(value[4:], synthetic.EndpointPort)
 		batch.Delete("endpoints", key)
 		value[3]++
-		batch.Add("endpoints", &nft.Element{Key: key, Value: value})
+		batch.Add("endpoints", &nf.Element{Key: key, Value: value})
 		if err := timed(&replaced, batch); err != nil {
 			return err
 		}
@@ -200,18 +201,18 @@ func (b *bench) writeElements(ctx context.Context, table nft.Table) (elements in
 }
 
 // addElements adds the elements of a Service to a batch.
-func addElements(batch *nft.Batch, number int, endpoints []netip.Addr) {
+func addElements(batch *nf.Batch, number int, endpoints []netip.Addr) {
 	key, value := make([]byte, 16), make([]byte, 8)
 	put(key, synthetic.VIP(number))
 	key[4] = 6 // TCP
 	namespace, name := synthetic.Name(number)
-	batch.Add("addresses", &nft.Element{Key: key[:4]})
-	batch.Add("services", &nft.Element{Key: key[:12], Chain: "pick", Comment: namespace + "/" + name + ":http"})
+	batch.Add("addresses", &nf.Element{Key: key[:4]})
+	batch.Add("services", &nf.Element{Key: key[:12], Chain: "pick", Comment: namespace + "/" + name + ":http"})
 	for slot, endpoint := range endpoints {
 		binary.NativeEndian.PutUint32(key[12:], uint32(slot))
 		copy(value, endpoint.AsSlice())
 		binary.BigEndian.PutUint16(value[4:], synthetic.EndpointPort)
-		batch.Add("endpoints", &nft.Element{Key: key, Value: value})
+		batch.Add("endpoints", &nf.Element{Key: key, Value: value})
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 )
 
@@ -67,7 +68,7 @@ type otherProgram struct {
 func (b *bench) otherProgram() (*otherProgram, error) {
 	o := &otherProgram{}
 	return o, b.node.Do(func() (err error) {
-		if o.table, err = nft.Open(knftables.IPv4Family, "bench-other"); err != nil {
+		if o.table, err = nft.Open(nf.IPv4, "bench-other"); err != nil {
 			return err
 		}
 		tx := o.table.NewTransaction()
@@ -83,7 +84,7 @@ func (o *otherProgram) write(d time.Duration) error {
 	defer cancel()
 	ticker := time.NewTicker(time.Second / otherWrites)
 	defer ticker.Stop()
-	batch, element := o.table.NewBatch(), &nft.Element{Key: []byte{192, 0, 2, 1}}
+	batch, element := o.table.NewBatch(), &nf.Element{Key: []byte{192, 0, 2, 1}}
 	for {
 		select {
 		case <-ctx.Done():

@@ -17,9 +17,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
@@ -92,8 +92,8 @@ func TestKernelAlteredElement(t *testing.T) {
 		running = proxy.New(proxy.Config{Sources: []source.Source{complete{}}, Builder: builder, Backend: proxy.NewQuarantine(opened), Plan: &plan.Options{},
 			Observers: []proxy.Observer{found}, MinSyncPeriod: time.Second, SyncPeriod: syncPeriod, CheckPeriod: 250 * time.Millisecond, Measure: host.MeasureCPU})
 		var failed [2]error
-		other, failed[0] = nft.Open(knftables.IPv4Family, nftables.TableName)
-		watched, failed[1] = nft.Open(knftables.IPv4Family, nftables.TableName)
+		other, failed[0] = nft.Open(nf.IPv4, nftables.TableName)
+		watched, failed[1] = nft.Open(nf.IPv4, nftables.TableName)
 		return errors.Join(failed[:]...)
 	}); err != nil {
 		t.Fatal(err)
@@ -159,7 +159,7 @@ func alter(t *testing.T, table nft.Table, key, value []byte) {
 	t.Helper()
 	batch := table.NewBatch()
 	batch.Delete("endpoints", key)
-	batch.Add("endpoints", &nft.Element{Key: key, Value: value})
+	batch.Add("endpoints", &nf.Element{Key: key, Value: value})
 	if err := table.Commit(t.Context(), batch); err != nil {
 		t.Fatal(err)
 	}

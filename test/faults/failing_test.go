@@ -128,7 +128,7 @@ func (t *table) Run(ctx context.Context, tx *nft.Transaction) error {
 	return t.Table.Run(ctx, tx)
 }
 
-func (t *table) Commit(ctx context.Context, b *nft.Batch) error {
+func (t *table) Commit(ctx context.Context, b *nf.Batch) error {
 	if b.Len() > 0 {
 		if err := t.fails(ctx); err != nil {
 			return batchError(err)
@@ -137,9 +137,9 @@ func (t *table) Commit(ctx context.Context, b *nft.Batch) error {
 	return t.Table.Commit(ctx, b)
 }
 
-func (t *table) Objects(ctx context.Context) (nft.Objects, error) {
+func (t *table) Objects(ctx context.Context) (nf.Objects, error) {
 	if err := t.fails(ctx); err != nil {
-		return nft.Objects{}, err
+		return nf.Objects{}, err
 	}
 	return t.Table.Objects(ctx)
 }
@@ -151,17 +151,17 @@ func (t *table) Fingerprint(ctx context.Context, except string) (string, map[str
 	return t.Table.Fingerprint(ctx, except)
 }
 
-func (t *table) Elements(ctx context.Context, set string) iter.Seq2[nft.Element, error] {
+func (t *table) Elements(ctx context.Context, set string) iter.Seq2[nf.Element, error] {
 	return t.dump(ctx, t.Table.Elements(ctx, set))
 }
 
-func (t *table) Find(ctx context.Context, set string, keys iter.Seq[[]byte]) iter.Seq2[nft.Element, error] {
+func (t *table) Find(ctx context.Context, set string, keys iter.Seq[[]byte]) iter.Seq2[nf.Element, error] {
 	return t.dump(ctx, t.Table.Find(ctx, set, keys))
 }
 
 // dump fails in the middle of a listing.
-func (t *table) dump(ctx context.Context, all iter.Seq2[nft.Element, error]) iter.Seq2[nft.Element, error] {
-	return func(yield func(nft.Element, error) bool) {
+func (t *table) dump(ctx context.Context, all iter.Seq2[nf.Element, error]) iter.Seq2[nf.Element, error] {
+	return func(yield func(nf.Element, error) bool) {
 		err := t.fails(ctx)
 		for e, failed := range all {
 			if !yield(e, failed) {
@@ -172,7 +172,7 @@ func (t *table) dump(ctx context.Context, all iter.Seq2[nft.Element, error]) ite
 			}
 		}
 		if err != nil {
-			yield(nft.Element{}, err)
+			yield(nf.Element{}, err)
 		}
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
@@ -317,7 +316,7 @@ func openKilled(variant ipt.Variant, dying *failing) func() (backend.Backend, er
 	if variant == "" {
 		return func() (backend.Backend, error) {
 			var tables []nft.Table
-			for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
+			for _, family := range []nf.Family{nf.IPv4, nf.IPv6} {
 				table, err := nft.Open(family, nftables.TableName)
 				if err != nil {
 					return nil, err

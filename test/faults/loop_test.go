@@ -23,7 +23,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -281,7 +281,7 @@ func TestAlteredElement(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		l.right()
 		last := lastElement(t, m[0])
-		altered := nft.Element{Key: last.Key, Value: slices.Repeat([]byte{1}, len(last.Value))}
+		altered := nf.Element{Key: last.Key, Value: slices.Repeat([]byte{1}, len(last.Value))}
 		if err := errors.Join(m[0].External().DeleteElement("endpoints", last.Key), m[0].External().AddElement("endpoints", &altered)); err != nil {
 			t.Fatal(err)
 		}
@@ -294,7 +294,7 @@ func TestAlteredElement(t *testing.T) {
 }
 
 // lastElement returns the endpoint with the greatest key.
-func lastElement(t *testing.T, f *nfttest.Fake) (last nft.Element) {
+func lastElement(t *testing.T, f *nfttest.Fake) (last nf.Element) {
 	t.Helper()
 	for e, err := range f.Elements(t.Context(), "endpoints") {
 		if err != nil {

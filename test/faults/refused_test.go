@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/nftables"
@@ -225,7 +225,7 @@ type flushed struct {
 	once sync.Once
 }
 
-func (f *flushed) Commit(ctx context.Context, b *nft.Batch) (err error) {
+func (f *flushed) Commit(ctx context.Context, b *nf.Batch) (err error) {
 	f.once.Do(func() { err = f.External().FlushRuleset() })
 	if err != nil {
 		return err

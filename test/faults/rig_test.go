@@ -9,10 +9,10 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt/ipttest"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
@@ -56,8 +56,8 @@ func eachMachine(t *testing.T, test func(t *testing.T, m machine)) {
 type nftMachine []*nfttest.Fake
 
 func newNFT() nftMachine {
-	v4 := nfttest.New(knftables.IPv4Family, nftables.TableName)
-	return nftMachine{v4, nfttest.New(knftables.IPv6Family, nftables.TableName).Beside(v4)}
+	v4 := nfttest.New(nf.IPv4, nftables.TableName)
+	return nftMachine{v4, nfttest.New(nf.IPv6, nftables.TableName).Beside(v4)}
 }
 
 func (m nftMachine) open(t testing.TB, fail *failing) backend.Backend {

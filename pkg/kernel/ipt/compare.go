@@ -5,8 +5,6 @@ import (
 	"context"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
@@ -55,7 +53,7 @@ func (d *direct) compare(ctx context.Context, table string, expected Expected, g
 
 // read keeps the next rule of a chain.
 func (c *comparer) read(rule nf.Rule) {
-	c.held = append(c.held, rule.Attr(unix.NFTA_RULE_EXPRESSIONS)...)
+	c.held = append(c.held, rule.Expressions().Rest()...)
 	c.ends = append(c.ends, len(c.held))
 }
 

@@ -6,8 +6,8 @@
 // written in bulk, as a [Transaction], which in the nft variant reaches the kernel without a program (docs/decisions/0021), as
 // do jumps in built-in chains; other single rules, in chains that many programs share, by go-iptables. Every call ends with its
 // context, also if the program hangs, unless the program waits for a lock in the kernel: nothing can kill it then, nor what
-// go-iptables runs. That is left behind, one for each family. Rules and counters are read from the kernel itself, without a
-// program, by [Tables.Compare] and [Tables.Packets]. nf.Watch reports who wrote the nft variant's tables, [LegacyNotices] that
+// go-iptables runs. That is left behind, one for each family. Rules, counters and policies are read from the kernel itself, without a
+// program, by [Tables.Compare], [Tables.Packets] and [Policies]. nf.Watch reports who wrote the nft variant's tables, [LegacyNotices] that
 // a program wrote those of the other.
 //
 // The package knows nothing about Services: the caller chooses the chains and their rules.

@@ -15,20 +15,12 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
-// Attributes of extensions of x_tables in nf_tables (linux/netfilter/nf_tables_compat.h), the same for matches and
-// targets.
-const (
-	nftaExtensionName     = 1
-	nftaExtensionRevision = 2
-	nftaExtensionInfo     = 3
-)
-
 // appendExtension appends a match or a target of x_tables, as the expression of that name.
 func appendExtension(b []byte, expr, name string, revision uint32, info []byte) []byte {
 	b, open := nf.BeginExpr(b, expr)
-	b = netlink.AppendString(b, nftaExtensionName, name)
-	b = netlink.AppendUint32(b, nftaExtensionRevision, revision)
-	b = netlink.AppendBytes(b, nftaExtensionInfo, info)
+	b = netlink.AppendString(b, nf.AttrExtensionName, name)
+	b = netlink.AppendUint32(b, nf.AttrExtensionRevision, revision)
+	b = netlink.AppendBytes(b, nf.AttrExtensionInfo, info)
 	open.End(b)
 	return b
 }

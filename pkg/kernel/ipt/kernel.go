@@ -83,7 +83,7 @@ func (t *kernelTables) Write(ctx context.Context, transaction *Transaction) erro
 		large, isLarge := errors.AsType[*nf.TooLargeError](err)
 		switch {
 		case isLarge:
-			return &RestoreError{Family: t.family, Output: large.Error()}
+			return &RestoreError{Family: t.family, Output: large.Error(), Large: true}
 		case err == nil:
 			return nil
 		case ctx.Err() != nil && !errors.Is(err, errIndirect):

@@ -8,21 +8,27 @@ import (
 	"strings"
 )
 
-// legacyCounts returns all chains of a table, with how many packets have matched each of their rules. It reads the table on a socket of its
-// own, and does not create it; without it there are none.
+// legacyCounts returns all chains of a table, with how many packets have matched each of their rules. It does not create the table; without
+// it there are none.
 func legacyCounts(family Family, table string) (map[string][]uint64, error) {
 	if !legacyTableExists(family, table) {
 		return nil, nil
 	}
-	r, err := openLegacyRequests(family)
+	entries, i, err := legacyEntries(family, table)
 	if err != nil {
 		return nil, err
 	}
-	entries, i, err := r.entries(table)
-	if err := errors.Join(err, r.close()); err != nil {
-		return nil, err
+	return layoutOf(family).counts(entries, i)
+}
+
+// legacyEntries reads a table on a socket of its own.
+func legacyEntries(family Family, table string) ([]byte, *tableInfo, error) {
+	r, err := openLegacyRequests(family)
+	if err != nil {
+		return nil, nil, err
 	}
-	return r.counts(entries, i)
+	entries, i, err := r.entries(table)
+	return entries, i, errors.Join(err, r.close())
 }
 
 // legacyChains returns the names of a table's chains.

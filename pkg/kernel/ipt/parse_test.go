@@ -3,6 +3,7 @@ package ipt
 import (
 	"math"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -70,6 +71,10 @@ func rule(t testing.TB, text string) Rule {
 	r, ok := ruleOf(text)
 	if !ok || Canonical(r.Text()) != Canonical(text) || strings.ReplaceAll(r.Text(), `"`, "") != strings.ReplaceAll(text, `"`, "") {
 		t.Errorf("%q is %q as a value (%t)", text, r.Text(), ok)
+	}
+	words, _ := Words(text)
+	if args, err := r.args(); err != nil || !slices.Equal(args, words) {
+		t.Errorf("%q has the words %q, %v", text, args, err)
 	}
 	return r
 }

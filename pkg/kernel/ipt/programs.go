@@ -198,7 +198,7 @@ var blamedLine = regexp.MustCompile(`(?:line:? )(\d+)`)
 
 // refused returns the error for an input that was refused.
 func (p *programs) refused(input string, stderr []byte) *RestoreError {
-	e := &RestoreError{Family: p.family, Output: brief(stderr)}
+	e := &RestoreError{Family: p.family, Output: brief(stderr), Large: bytes.Contains(stderr, []byte("Message too long"))}
 	match := blamedLine.FindSubmatch(stderr)
 	if match == nil {
 		return e

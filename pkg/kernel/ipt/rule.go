@@ -56,7 +56,7 @@ func (r Rule) Text() string {
 func (r Rule) Equal(o Rule) bool {
 	var buffers [2][longRule]byte
 	a, b := r.appendText(buffers[0][:0]), o.appendText(buffers[1][:0])
-	return bytes.Equal(a, b) || (r.listed != "" || o.listed != "") && Canonical(string(a)) == Canonical(string(b))
+	return bytes.Equal(a, b) || (r.listed != "" || o.listed != "") && r.canonical() == o.canonical()
 }
 
 // appendText writes that text into an empty buffer.
@@ -64,6 +64,27 @@ func (r Rule) appendText(b []byte) []byte {
 	if r.listed != "" {
 		return append(b, r.listed...)
 	}
+	r.parts(func(part string) { b = append(append(b, part...), ' ') })
+	return bytes.TrimSuffix(b, []byte(" "))
+}
+
+// args returns the rule's words, as a program takes them.
+func (r Rule) args() (args []string, _ error) {
+	if r.listed != "" {
+		return Words(r.listed)
+	}
+	r.parts(func(part string) {
+		if text, quoted := strings.CutPrefix(part, `"`); quoted {
+			args = append(args, strings.TrimSuffix(text, `"`))
+		} else {
+			args = append(args, strings.Fields(part)...)
+		}
+	})
+	return args, nil
+}
+
+// parts yields what the text of a rule that was not listed consists of: words, several of them, or one in quotation marks.
+func (r Rule) parts(yield func(part string)) {
 	for _, m := range r.Matches {
 		if m == nil {
 			continue
@@ -71,18 +92,24 @@ func (r Rule) appendText(b []byte) []byte {
 		_, not := m.(inverted)
 		extension, option, value := m.words()
 		if extension != "" {
-			b = append(append(append(b, "-m "...), extension...), ' ')
+			yield("-m")
+			yield(extension)
 		}
 		if not {
-			b = append(b, "! "...)
+			yield("!")
 		}
-		b = append(append(append(append(b, option...), ' '), value...), ' ')
+		yield(option)
+		yield(value)
 	}
-	if r.Target != nil {
-		jump, name, options := r.Target.words()
-		b = append(append(append(append(append(b, jump...), ' '), name...), ' '), options...)
+	if r.Target == nil {
+		return
 	}
-	return bytes.TrimSuffix(b, []byte(" "))
+	jump, name, options := r.Target.words()
+	yield(jump)
+	yield(name)
+	if options != "" {
+		yield(options)
+	}
 }
 
 // Not inverts a match. It returns nil for nil.

@@ -32,7 +32,7 @@ func (p *programs) Rules(ctx context.Context, table, chain string) (rules []stri
 // Append is part of [Programs].
 func (p *programs) Append(ctx context.Context, table, chain string, rule Rule) error {
 	return p.single(ctx, "append a rule to", table, chain, func(plain *iptables.IPTables) error {
-		words, err := Words(rule.Text())
+		words, err := rule.args()
 		if err != nil {
 			return err
 		}
@@ -50,7 +50,7 @@ func (p *programs) Append(ctx context.Context, table, chain string, rule Rule) e
 // Delete is part of [Programs].
 func (p *programs) Delete(ctx context.Context, table, chain string, rule Rule) error {
 	return p.single(ctx, "delete a rule from", table, chain, func(plain *iptables.IPTables) error {
-		words, err := Words(rule.Text())
+		words, err := rule.args()
 		if err != nil {
 			return err
 		}

@@ -26,8 +26,8 @@ const (
 	errorTarget   = "ERROR"                        // XT_ERROR_TARGET begins a chain
 )
 
-// The entries are read here, and not from iptables-legacy-save -c (0.06 s of a processor for 20,000 rules), because [Holding] has to find
-// chains also where no program is installed.
+// The entries are read here, and not from iptables-legacy-save -c (0.06 s of a processor for 20,000 rules), because in nftables mode [Holding]
+// looks for chains every 5 s, for which four programs would take some 20 ms, and also where none is installed.
 
 // layout is where the parts of a family's entries are: struct ipt_entry, struct ip6t_entry.
 type layout struct {
@@ -77,12 +77,13 @@ func (r *legacyRequests) call(option int, value []byte) error {
 	return nil
 }
 
-// tableInfo is struct ipt_getinfo. hooks has a bit for each built-in chain, entry the offsets of their first entries.
+// tableInfo is struct ipt_getinfo. hooks has a bit for each built-in chain, entry the offsets of their first entries, policy those of
+// their last ones.
 type tableInfo struct {
-	raw   [infoSize]byte
-	hooks uint32
-	entry [5]uint32
-	size  uint32
+	raw           [infoSize]byte
+	hooks         uint32
+	entry, policy [5]uint32
+	size          uint32
 }
 
 func (r *legacyRequests) info(table string) (i tableInfo, _ error) {
@@ -93,6 +94,7 @@ func (r *legacyRequests) info(table string) (i tableInfo, _ error) {
 	i.hooks = binary.NativeEndian.Uint32(i.raw[tableNameLen:])
 	for hook := range i.entry {
 		i.entry[hook] = binary.NativeEndian.Uint32(i.raw[tableNameLen+4+4*hook:])
+		i.policy[hook] = binary.NativeEndian.Uint32(i.raw[tableNameLen+4+4*len(i.entry)+4*hook:])
 	}
 	i.size = binary.NativeEndian.Uint32(i.raw[infoSize-4:])
 	return i, nil
@@ -154,6 +156,17 @@ func (l layout) counts(entries []byte, i *tableInfo) (map[string][]uint64, error
 		chains[chain] = of[:len(of)-1] // the last entry of a chain is not a rule: it is the policy, or returns
 	}
 	return chains, nil
+}
+
+// drops reports whether the entry at an offset is a policy that drops packets.
+func (l layout) drops(entries []byte, at uint32) bool {
+	const drop = -1 // NF_DROP in struct xt_standard_target
+	rest := entries[min(int(at), len(entries)):]
+	if len(rest) < l.size {
+		return false
+	}
+	verdict := int(binary.NativeEndian.Uint16(rest[l.targetOffset:])) + targetData
+	return verdict+4 <= len(rest) && int32(binary.NativeEndian.Uint32(rest[verdict:])) == drop
 }
 
 // chainHead returns the name of the chain whose rules follow an entry with the error target.

@@ -38,6 +38,7 @@ func FuzzEntries(f *testing.F) {
 		s := layoutOf(family)
 		i := &tableInfo{hooks: 1<<unix.NF_INET_LOCAL_IN | 1<<unix.NF_INET_LOCAL_OUT}
 		i.entry[unix.NF_INET_LOCAL_IN], i.entry[unix.NF_INET_LOCAL_OUT] = hook, other
+		_ = s.drops(entries, other)
 		counts, err := s.counts(entries, i)
 		rules := 0
 		for _, of := range counts {

@@ -108,6 +108,8 @@ type RestoreError struct {
 	Text string
 	// Output is the output of the program.
 	Output string
+	// Large means that less has to be restored at a time.
+	Large bool
 }
 
 // Error returns the operation, the cause and what to do.
@@ -118,18 +120,19 @@ func (e *RestoreError) Error() string {
 		fmt.Fprintf(&b, ": line %d, %q", e.Line, e.Text)
 	}
 	fmt.Fprintf(&b, ": %s", e.Output)
-	b.WriteString(adviceFor(e.Output))
+	if e.Large {
+		b.WriteString(": raise the host's sysctl net.core.wmem_max") // for a transaction of one Service
+	} else {
+		b.WriteString(adviceFor(e.Output))
+	}
 	return b.String()
 }
 
 // TooLarge reports whether an error means that less has to be restored at a time.
 func TooLarge(err error) bool {
 	refused, ok := errors.AsType[*RestoreError](err)
-	return ok && (strings.Contains(refused.Output, "can be sent at once") || strings.Contains(refused.Output, "Message too long"))
+	return ok && refused.Large
 }
-
-// messageTooLong is the advice for a transaction of one Service that the kernel's sockets cannot take.
-const messageTooLong = "raise the host's sysctl net.core.wmem_max"
 
 // adviceFor returns what a program's output means here and what to do.
 func adviceFor(output string) string {
@@ -138,8 +141,6 @@ func adviceFor(output string) string {
 		{"open lock file", "the lock must be the host's: in a DaemonSet, the volumeMounts line {name: xtables-lock, mountPath: /run/xtables.lock} of the container kube-proxy, and its volume, grant it"},
 		{"Permission denied", netlink.NeedsNetAdmin},
 		{"Operation not permitted", netlink.NeedsNetAdmin},
-		{"can be sent at once", messageTooLong},
-		{"Message too long", messageTooLong},
 		{"Table does not exist", "the kernel lacks x_tables: use the nft variant"},
 		{"Device or resource busy", "an external rule still jumps to the chain: find it with iptables-save"},
 		{"RULE_APPEND failed", "the kernel refuses the rule: a module that it needs (xt_...) may be missing"},

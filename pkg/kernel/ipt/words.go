@@ -46,9 +46,13 @@ func Words(line string) ([]string, error) {
 
 // Canonical is equal for equivalent rules, in whatever order iptables prints their parts.
 func Canonical(rule string) string {
-	words, err := Words(rule)
+	return Listed(rule).canonical()
+}
+
+func (r Rule) canonical() string {
+	words, err := r.args()
 	if err != nil {
-		return rule
+		return r.listed
 	}
 	var parts []string
 	open := false // whether the last word is an option or its !

@@ -44,6 +44,9 @@ func NewBatch(family Family, table string, limit int) *Batch {
 	return b
 }
 
+// Family is that of the batch's tables.
+func (b *Batch) Family() Family { return b.of.Family }
+
 // Reset empties the batch.
 func (b *Batch) Reset() {
 	b.buf = b.buf[:0]

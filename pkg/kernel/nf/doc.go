@@ -6,6 +6,7 @@
 //	names.go        numbers and names of families and hooks, and the header of messages
 //	batch.go        a transaction: its frame, and elements
 //	batchrule.go    tables, chains and rules in a transaction
+//	flowtable.go    flowtables
 //	expr.go         the expressions of rules, to write
 //	object.go       chains, sets, rules, counters and comments, to read
 //	table.go        a table: what it holds, read while no transaction comes in between

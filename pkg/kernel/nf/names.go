@@ -20,6 +20,11 @@ const (
 	nftaSetElemKeyEnd  = 10 // NFTA_SET_ELEM_KEY_END
 	nftaSetElemExprs   = 11 // NFTA_SET_ELEM_EXPRESSIONS
 	nftaDynsetExprs    = 10 // NFTA_DYNSET_EXPRESSIONS
+
+	// Of a match or target of x_tables in a rule (linux/netfilter/nf_tables_compat.h): NFTA_MATCH_* and NFTA_TARGET_*.
+	AttrExtensionName     = 1
+	AttrExtensionRevision = 2
+	AttrExtensionInfo     = 3
 )
 
 const (

@@ -24,6 +24,9 @@ func NewTable(c *Conn, family Family, name string) *Table {
 	return &Table{Conn: c, family: family, name: name}
 }
 
+// Family is the table's family.
+func (t *Table) Family() Family { return t.family }
+
 // Name is the table's name.
 func (t *Table) Name() string { return t.name }
 

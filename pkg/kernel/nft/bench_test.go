@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 )
 
@@ -25,8 +26,8 @@ const (
 
 // BenchmarkEncode is the cost of one element in a batch, without the kernel.
 func BenchmarkEncode(b *testing.B) {
-	batch := nft.NewBatch(knftables.IPv4Family, testTable, 0)
-	e := &nft.Element{Key: slotKey(1, 0), Value: endpointValue(1), Comment: "default/some-service:http"}
+	batch := nf.NewBatch(nf.IPv4, testTable, 0)
+	e := &nf.Element{Key: slotKey(1, 0), Value: endpointValue(1), Comment: "default/some-service:http"}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		if i%benchChunk == 0 {
@@ -40,14 +41,14 @@ func BenchmarkEncode(b *testing.B) {
 // benchTable is a table with the cluster loaded, in a namespace of its own.
 func benchTable(b *testing.B) *nft.KernelTable {
 	b.Helper()
-	table := openKernel(b, knftables.IPv4Family)
+	table := openKernel(b, nf.IPv4)
 	if err := text(world).run(b.Context(), table); err != nil {
 		b.Fatal(err)
 	}
 	loadEndpoints(b, table)
 	batch := table.NewBatch()
 	for i := range benchFrontends {
-		batch.Add("services", &nft.Element{Key: frontendKey(i), Chain: "pick-2", Comment: "default/some-service:http"})
+		batch.Add("services", &nf.Element{Key: frontendKey(i), Chain: "pick-2", Comment: "default/some-service:http"})
 	}
 	if err := table.Commit(b.Context(), batch); err != nil {
 		b.Fatal(err)
@@ -59,7 +60,7 @@ func benchTable(b *testing.B) *nft.KernelTable {
 func loadEndpoints(b *testing.B, table *nft.KernelTable) {
 	b.Helper()
 	batch := table.NewBatch()
-	e := &nft.Element{Key: slotKey(0, 0), Value: endpointValue(0)}
+	e := &nf.Element{Key: slotKey(0, 0), Value: endpointValue(0)}
 	for i := range benchEndpoints {
 		binary.BigEndian.PutUint16(e.Key[2:], uint16(i/50))
 		binary.NativeEndian.PutUint32(e.Key[12:], uint32(i%50))
@@ -75,7 +76,7 @@ func loadEndpoints(b *testing.B, table *nft.KernelTable) {
 }
 
 // benchCommit measures a batch that f fills.
-func benchCommit(b *testing.B, f func(batch *nft.Batch)) {
+func benchCommit(b *testing.B, f func(batch *nf.Batch)) {
 	b.Helper()
 	table := benchTable(b)
 	batch := table.NewBatch()
@@ -104,7 +105,7 @@ func benchCall(b *testing.B, f func(table *nft.KernelTable) error) {
 // BenchmarkWrite measures writes of elements.
 func BenchmarkWrite(b *testing.B) {
 	b.Run("load 250k endpoints", func(b *testing.B) {
-		table := openKernel(b, knftables.IPv4Family)
+		table := openKernel(b, nf.IPv4)
 		for b.Loop() {
 			b.StopTimer()
 			err := text(func(tx *nft.Transaction) {
@@ -120,24 +121,24 @@ func BenchmarkWrite(b *testing.B) {
 		}
 	})
 	b.Run("replace one endpoint", func(b *testing.B) {
-		benchCommit(b, func(batch *nft.Batch) {
+		benchCommit(b, func(batch *nf.Batch) {
 			batch.Delete("endpoints", slotKey(7, 3))
-			batch.Add("endpoints", &nft.Element{Key: slotKey(7, 3), Value: endpointValue(1)})
+			batch.Add("endpoints", &nf.Element{Key: slotKey(7, 3), Value: endpointValue(1)})
 		})
 	})
 	b.Run("replace one verdict", func(b *testing.B) {
-		benchCommit(b, func(batch *nft.Batch) {
+		benchCommit(b, func(batch *nf.Batch) {
 			batch.Delete("services", frontendKey(7))
-			batch.Add("services", &nft.Element{Key: frontendKey(7), Chain: "pick-2"})
+			batch.Add("services", &nf.Element{Key: frontendKey(7), Chain: "pick-2"})
 		})
 	})
 	b.Run("refuse the last of 10k endpoints", func(b *testing.B) {
 		table := benchTable(b)
 		full := table.NewBatch()
 		for i := range benchChunk {
-			full.Add("endpoints", &nft.Element{Key: slotKey(10_000+i, 0), Value: endpointValue(i)})
+			full.Add("endpoints", &nf.Element{Key: slotKey(10_000+i, 0), Value: endpointValue(i)})
 		}
-		full.Add("endpoints", &nft.Element{Key: slotKey(1, 1), Value: endpointValue(1)})
+		full.Add("endpoints", &nf.Element{Key: slotKey(1, 1), Value: endpointValue(1)})
 		for b.Loop() {
 			if err := table.Commit(b.Context(), full); !errors.Is(err, unix.EEXIST) {
 				b.Fatal(err)
@@ -163,7 +164,7 @@ func BenchmarkVerdict(b *testing.B) {
 		{"with a tenth of the others", "counter;", both, "default/some-service:http", benchFrontends / 10},
 	} {
 		b.Run(layout.name, func(b *testing.B) {
-			table := openKernel(b, knftables.IPv4Family)
+			table := openKernel(b, nf.IPv4)
 			rules := "table ip kube-proxy { map services { typeof ip daddr . meta l4proto . th dport : verdict; " + layout.declared +
 				" }; chain pick-1 { dnat to 192.0.2.1; }; chain internal-1 { ip saddr != 192.0.2.0/24 meta mark set 1; goto pick-1; };" +
 				" chain services { ip daddr . meta l4proto . th dport vmap @services; };"
@@ -176,12 +177,12 @@ func BenchmarkVerdict(b *testing.B) {
 			}
 			batch := table.NewBatch()
 			for i := range layout.others {
-				batch.Add("services", &nft.Element{Key: frontendKey(i), Chain: "internal-1", Comment: layout.comment})
+				batch.Add("services", &nf.Element{Key: frontendKey(i), Chain: "internal-1", Comment: layout.comment})
 			}
 			if err := table.Commit(b.Context(), batch); err != nil {
 				b.Fatal(err)
 			}
-			added := &nft.Element{Key: frontendKey(layout.others), Chain: "internal-1", Comment: layout.comment}
+			added := &nf.Element{Key: frontendKey(layout.others), Chain: "internal-1", Comment: layout.comment}
 			before := processorTime(b)
 			for b.Loop() {
 				batch.Reset()
@@ -211,13 +212,13 @@ func BenchmarkChain(b *testing.B) {
 	pick := nft.Rule{nft.DNAT{nft.Concat{nft.DestinationAddress, nft.Protocol, nft.DestinationPort, nft.RandomNumber(17)}, "endpoints"}}
 	b.Run("add one that reads endpoints", func(b *testing.B) {
 		i := 0
-		benchCommit(b, func(batch *nft.Batch) {
+		benchCommit(b, func(batch *nf.Batch) {
 			if i > 0 {
 				batch.DeleteChain(fmt.Sprint("chain-", i))
 			}
 			i++
-			batch.AddChain(fmt.Sprint("chain-", i), "")
-			batch.AddRule(fmt.Sprint("chain-", i), pick)
+			batch.AddChain(nf.Chain{Name: fmt.Sprint("chain-", i)})
+			nft.AddRule(batch, fmt.Sprint("chain-", i), pick)
 		})
 	})
 	b.Run("add one that reads services, as text", func(b *testing.B) {
@@ -273,7 +274,7 @@ func BenchmarkRead(b *testing.B) {
 }
 
 // countElements ranges over elements, and fails if there are not as many as there should be.
-func countElements(elements iter.Seq2[nft.Element, error], want int) error {
+func countElements(elements iter.Seq2[nf.Element, error], want int) error {
 	n := 0
 	for _, err := range elements {
 		if err != nil {

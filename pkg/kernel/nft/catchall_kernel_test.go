@@ -7,7 +7,6 @@ import (
 	gocmp "github.com/google/go-cmp/cmp"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 )
 
 // TestKernelCatchAll reads, finds and deletes an element that stands for all other keys, which another program added. The size of
@@ -42,7 +41,7 @@ func TestKernelCatchAll(t *testing.T) {
 	if all != 2 {
 		t.Errorf("read and found %d times, want 2", all)
 	}
-	mustRun(t, table, batch(func(b *nft.Batch) { b.Delete("services", nil) }))
+	mustRun(t, table, batch(func(b *nf.Batch) { b.Delete("services", nil) }))
 	if diff := gocmp.Diff(before, content(t, table)); diff != "" {
 		t.Error(diff)
 	}

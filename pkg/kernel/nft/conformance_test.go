@@ -24,7 +24,7 @@ import (
 // A step changes a table, by text or by a batch.
 type step struct {
 	text  func(tx *nft.Transaction)
-	batch func(b *nft.Batch)
+	batch func(b *nf.Batch)
 }
 
 func (s step) run(ctx context.Context, t nft.Table) error {
@@ -39,7 +39,7 @@ func (s step) run(ctx context.Context, t nft.Table) error {
 }
 
 func text(f func(tx *nft.Transaction)) step { return step{text: f} }
-func batch(f func(b *nft.Batch)) step       { return step{batch: f} }
+func batch(f func(b *nf.Batch)) step        { return step{batch: f} }
 
 // frontendKey is `10.96.x.y . tcp . 80`, and slotKey the same with a slot.
 func frontendKey(i int) []byte {
@@ -95,12 +95,12 @@ func prerouting(policy *knftables.BaseChainPolicy) *knftables.Chain {
 }
 
 // elements are the elements of the world.
-func elements(b *nft.Batch) {
-	b.Add("endpoints", &nft.Element{Key: slotKey(1, 0), Value: endpointValue(1)})
-	b.Add("endpoints", &nft.Element{Key: slotKey(1, 1), Value: endpointValue(2), Comment: "default/a-2"})
-	b.Add("services", &nft.Element{Key: frontendKey(1), Chain: "pick-2", Comment: "default/a:http"})
-	b.Add("nodeports", &nft.Element{Key: []byte{0x75, 0x30}})
-	b.Add("clients", &nft.Element{Key: []byte{10, 0, 0, 1}, Value: endpointValue(1)})
+func elements(b *nf.Batch) {
+	b.Add("endpoints", &nf.Element{Key: slotKey(1, 0), Value: endpointValue(1)})
+	b.Add("endpoints", &nf.Element{Key: slotKey(1, 1), Value: endpointValue(2), Comment: "default/a-2"})
+	b.Add("services", &nf.Element{Key: frontendKey(1), Chain: "pick-2", Comment: "default/a:http"})
+	b.Add("nodeports", &nf.Element{Key: []byte{0x75, 0x30}})
+	b.Add("clients", &nf.Element{Key: []byte{10, 0, 0, 1}, Value: endpointValue(1)})
 }
 
 // conformanceCase is one operation on the world. Its name is verb, object and situation.
@@ -302,74 +302,74 @@ func elementCases() []conformanceCase {
 
 // batchElementCases are a batch's operations on elements.
 func batchElementCases() []conformanceCase {
-	endpoint := func(i, slot int) *nft.Element { return &nft.Element{Key: slotKey(i, slot), Value: endpointValue(i)} }
-	service := func(i int, chain string) *nft.Element { return &nft.Element{Key: frontendKey(i), Chain: chain} }
+	endpoint := func(i, slot int) *nf.Element { return &nf.Element{Key: slotKey(i, slot), Value: endpointValue(i)} }
+	service := func(i int, chain string) *nf.Element { return &nf.Element{Key: frontendKey(i), Chain: chain} }
 	return []conformanceCase{
-		{name: "Add/map/new", do: batch(func(b *nft.Batch) { b.Add("endpoints", endpoint(2, 0)) })},
-		{name: "Add/map/present", want: unix.EEXIST, do: batch(func(b *nft.Batch) {
+		{name: "Add/map/new", do: batch(func(b *nf.Batch) { b.Add("endpoints", endpoint(2, 0)) })},
+		{name: "Add/map/present", want: unix.EEXIST, do: batch(func(b *nf.Batch) {
 			b.Add("endpoints", endpoint(2, 0))
 			b.Add("endpoints", endpoint(1, 0))
 			b.Add("endpoints", endpoint(2, 1))
 		})},
-		{name: "Add/map/twice", want: unix.EEXIST, do: batch(func(b *nft.Batch) {
+		{name: "Add/map/twice", want: unix.EEXIST, do: batch(func(b *nf.Batch) {
 			b.Add("endpoints", endpoint(2, 0))
 			b.Add("endpoints", endpoint(2, 0))
 		})},
-		{name: "Add/map/short key", want: unix.EINVAL, do: batch(func(b *nft.Batch) {
-			b.Add("endpoints", &nft.Element{Key: frontendKey(1), Value: endpointValue(1)})
+		{name: "Add/map/short key", want: unix.EINVAL, do: batch(func(b *nf.Batch) {
+			b.Add("endpoints", &nf.Element{Key: frontendKey(1), Value: endpointValue(1)})
 		})},
-		{name: "Add/map/short value", want: unix.EINVAL, do: batch(func(b *nft.Batch) {
-			b.Add("endpoints", &nft.Element{Key: slotKey(2, 0), Value: endpointValue(1)[:4]})
+		{name: "Add/map/short value", want: unix.EINVAL, do: batch(func(b *nf.Batch) {
+			b.Add("endpoints", &nf.Element{Key: slotKey(2, 0), Value: endpointValue(1)[:4]})
 		})},
-		{name: "Add/map/no value", want: unix.EINVAL, do: batch(func(b *nft.Batch) { b.Add("endpoints", &nft.Element{Key: slotKey(2, 0)}) })},
-		{name: "Add/map/verdict", want: unix.EINVAL, do: batch(func(b *nft.Batch) {
-			b.Add("endpoints", &nft.Element{Key: slotKey(2, 0), Chain: "pick-2"})
+		{name: "Add/map/no value", want: unix.EINVAL, do: batch(func(b *nf.Batch) { b.Add("endpoints", &nf.Element{Key: slotKey(2, 0)}) })},
+		{name: "Add/map/verdict", want: unix.EINVAL, do: batch(func(b *nf.Batch) {
+			b.Add("endpoints", &nf.Element{Key: slotKey(2, 0), Chain: "pick-2"})
 		})},
-		{name: "Add/verdict map/new", do: batch(func(b *nft.Batch) { b.Add("services", service(2, "pick-2")) })},
-		{name: "Add/verdict map/value", want: unix.EINVAL, do: batch(func(b *nft.Batch) {
-			b.Add("services", &nft.Element{Key: frontendKey(2), Value: endpointValue(1)})
+		{name: "Add/verdict map/new", do: batch(func(b *nf.Batch) { b.Add("services", service(2, "pick-2")) })},
+		{name: "Add/verdict map/value", want: unix.EINVAL, do: batch(func(b *nf.Batch) {
+			b.Add("services", &nf.Element{Key: frontendKey(2), Value: endpointValue(1)})
 		})},
-		{name: "Add/verdict map/no target", want: unix.ENOENT, do: batch(func(b *nft.Batch) { b.Add("services", service(2, "none")) })},
-		{name: "Add/verdict map/base chain", want: unix.EOPNOTSUPP, do: batch(func(b *nft.Batch) { b.Add("services", service(2, "prerouting")) })},
-		{name: "Add/verdict map/circle", want: unix.EMLINK, do: batch(func(b *nft.Batch) { b.Add("services", service(2, "services")) })},
-		{name: "Add/set/new", do: batch(func(b *nft.Batch) {
-			b.Add("nodeports", &nft.Element{Key: []byte{0x75, 0x31}, Comment: "default/b:http"})
+		{name: "Add/verdict map/no target", want: unix.ENOENT, do: batch(func(b *nf.Batch) { b.Add("services", service(2, "none")) })},
+		{name: "Add/verdict map/base chain", want: unix.EOPNOTSUPP, do: batch(func(b *nf.Batch) { b.Add("services", service(2, "prerouting")) })},
+		{name: "Add/verdict map/circle", want: unix.EMLINK, do: batch(func(b *nf.Batch) { b.Add("services", service(2, "services")) })},
+		{name: "Add/set/new", do: batch(func(b *nf.Batch) {
+			b.Add("nodeports", &nf.Element{Key: []byte{0x75, 0x31}, Comment: "default/b:http"})
 		})},
-		{name: "Add/set/value", want: unix.EINVAL, do: batch(func(b *nft.Batch) {
-			b.Add("nodeports", &nft.Element{Key: []byte{0x75, 0x31}, Value: []byte{1, 2, 3, 4}})
+		{name: "Add/set/value", want: unix.EINVAL, do: batch(func(b *nf.Batch) {
+			b.Add("nodeports", &nf.Element{Key: []byte{0x75, 0x31}, Value: []byte{1, 2, 3, 4}})
 		})},
-		{name: "Add/set/full", want: unix.ENFILE, do: batch(func(b *nft.Batch) { b.Add("full", &nft.Element{Key: []byte{10, 0, 0, 2}}) })},
-		{name: "Add/set/absent", want: unix.ENOENT, do: batch(func(b *nft.Batch) { b.Add("none", service(2, "pick-2")) })},
-		{name: "Delete/map/present", do: batch(func(b *nft.Batch) { b.Delete("endpoints", slotKey(1, 0)) })},
-		{name: "Delete/map/absent", want: unix.ENOENT, do: batch(func(b *nft.Batch) {
+		{name: "Add/set/full", want: unix.ENFILE, do: batch(func(b *nf.Batch) { b.Add("full", &nf.Element{Key: []byte{10, 0, 0, 2}}) })},
+		{name: "Add/set/absent", want: unix.ENOENT, do: batch(func(b *nf.Batch) { b.Add("none", service(2, "pick-2")) })},
+		{name: "Delete/map/present", do: batch(func(b *nf.Batch) { b.Delete("endpoints", slotKey(1, 0)) })},
+		{name: "Delete/map/absent", want: unix.ENOENT, do: batch(func(b *nf.Batch) {
 			b.Delete("endpoints", slotKey(1, 0))
 			b.Delete("endpoints", slotKey(2, 0))
 		})},
-		{name: "Delete/map/twice", want: unix.ENOENT, do: batch(func(b *nft.Batch) {
+		{name: "Delete/map/twice", want: unix.ENOENT, do: batch(func(b *nf.Batch) {
 			b.Delete("endpoints", slotKey(1, 0))
 			b.Delete("endpoints", slotKey(1, 0))
 		})},
-		{name: "Delete/map/short key", want: unix.EINVAL, do: batch(func(b *nft.Batch) { b.Delete("endpoints", frontendKey(1)) })},
-		{name: "Delete/verdict map/present", do: batch(func(b *nft.Batch) { b.Delete("services", frontendKey(1)) })},
-		{name: "Delete/set/present", do: batch(func(b *nft.Batch) { b.Delete("nodeports", []byte{0x75, 0x30}) })},
-		{name: "Delete/set/absent", want: unix.ENOENT, do: batch(func(b *nft.Batch) { b.Delete("none", frontendKey(1)) })},
-		{name: "Replace/map/present", do: batch(func(b *nft.Batch) {
+		{name: "Delete/map/short key", want: unix.EINVAL, do: batch(func(b *nf.Batch) { b.Delete("endpoints", frontendKey(1)) })},
+		{name: "Delete/verdict map/present", do: batch(func(b *nf.Batch) { b.Delete("services", frontendKey(1)) })},
+		{name: "Delete/set/present", do: batch(func(b *nf.Batch) { b.Delete("nodeports", []byte{0x75, 0x30}) })},
+		{name: "Delete/set/absent", want: unix.ENOENT, do: batch(func(b *nf.Batch) { b.Delete("none", frontendKey(1)) })},
+		{name: "Replace/map/present", do: batch(func(b *nf.Batch) {
 			b.Delete("endpoints", slotKey(1, 0))
-			b.Add("endpoints", &nft.Element{Key: slotKey(1, 0), Value: endpointValue(7), Comment: "new"})
+			b.Add("endpoints", &nf.Element{Key: slotKey(1, 0), Value: endpointValue(7), Comment: "new"})
 		})},
-		{name: "Replace/map/wrong order", want: unix.EEXIST, do: batch(func(b *nft.Batch) {
+		{name: "Replace/map/wrong order", want: unix.EEXIST, do: batch(func(b *nf.Batch) {
 			b.Add("endpoints", endpoint(1, 0))
 			b.Delete("endpoints", slotKey(1, 0))
 		})},
-		{name: "Replace/verdict map/with its chain", do: batch(func(b *nft.Batch) {
-			b.AddChain("new", "made in a batch")
-			b.AddRule("new", nft.Rule{nft.SetMark(1)})
+		{name: "Replace/verdict map/with its chain", do: batch(func(b *nf.Batch) {
+			b.AddChain(nf.Chain{Name: "new", Comment: "made in a batch"})
+			nft.AddRule(b, "new", nft.Rule{nft.SetMark(1)})
 			b.Delete("services", frontendKey(1))
 			b.Add("services", service(1, "new"))
 			b.DeleteChain("pick-2")
 		})},
-		{name: "Add/map/nothing at all", do: batch(func(*nft.Batch) {})},
-		{name: "Add/verdict map/circle among others", want: unix.EMLINK, do: batch(func(b *nft.Batch) {
+		{name: "Add/map/nothing at all", do: batch(func(*nf.Batch) {})},
+		{name: "Add/verdict map/circle among others", want: unix.EMLINK, do: batch(func(b *nf.Batch) {
 			b.Add("endpoints", endpoint(2, 0))
 			b.Add("services", service(2, "pick-2"))
 			b.Add("services", service(3, "unused"))
@@ -383,30 +383,30 @@ func batchElementCases() []conformanceCase {
 func ensureCases() []conformanceCase {
 	client := func(i int) []byte { return []byte{10, 0, 0, byte(i)} }
 	return []conformanceCase{
-		{name: "Ensure/map/present", do: batch(func(b *nft.Batch) {
-			b.Ensure("clients", &nft.Element{Key: client(1), Value: endpointValue(1)})
+		{name: "Ensure/map/present", do: batch(func(b *nf.Batch) {
+			b.Ensure("clients", &nf.Element{Key: client(1), Value: endpointValue(1)})
 		})},
-		{name: "Ensure/map/absent", do: batch(func(b *nft.Batch) {
-			b.Ensure("clients", &nft.Element{Key: client(2), Value: endpointValue(1)})
+		{name: "Ensure/map/absent", do: batch(func(b *nf.Batch) {
+			b.Ensure("clients", &nf.Element{Key: client(2), Value: endpointValue(1)})
 		})},
-		{name: "Ensure/map/before Delete", do: batch(func(b *nft.Batch) {
-			b.Ensure("clients", &nft.Element{Key: client(1), Value: endpointValue(1)})
-			b.Ensure("clients", &nft.Element{Key: client(2), Value: endpointValue(1)})
+		{name: "Ensure/map/before Delete", do: batch(func(b *nf.Batch) {
+			b.Ensure("clients", &nf.Element{Key: client(1), Value: endpointValue(1)})
+			b.Ensure("clients", &nf.Element{Key: client(2), Value: endpointValue(1)})
 			b.Delete("clients", client(1))
 			b.Delete("clients", client(2))
 		})},
-		{name: "Ensure/map/between others", want: unix.EEXIST, do: batch(func(b *nft.Batch) {
-			b.Ensure("clients", &nft.Element{Key: client(1), Value: endpointValue(1)})
-			b.Add("clients", &nft.Element{Key: client(2), Value: endpointValue(1)})
-			b.Add("clients", &nft.Element{Key: client(1), Value: endpointValue(1)})
+		{name: "Ensure/map/between others", want: unix.EEXIST, do: batch(func(b *nf.Batch) {
+			b.Ensure("clients", &nf.Element{Key: client(1), Value: endpointValue(1)})
+			b.Add("clients", &nf.Element{Key: client(2), Value: endpointValue(1)})
+			b.Add("clients", &nf.Element{Key: client(1), Value: endpointValue(1)})
 		})},
-		{name: "Ensure/map/other value", want: unix.EEXIST, do: batch(func(b *nft.Batch) {
-			b.Ensure("clients", &nft.Element{Key: client(3), Value: endpointValue(1)})
-			b.Ensure("clients", &nft.Element{Key: client(1), Value: endpointValue(2)})
+		{name: "Ensure/map/other value", want: unix.EEXIST, do: batch(func(b *nf.Batch) {
+			b.Ensure("clients", &nf.Element{Key: client(3), Value: endpointValue(1)})
+			b.Ensure("clients", &nf.Element{Key: client(1), Value: endpointValue(2)})
 		})},
-		{name: "Ensure/map/full", want: unix.ENFILE, do: batch(func(b *nft.Batch) {
-			b.Ensure("clients", &nft.Element{Key: client(2), Value: endpointValue(1)})
-			b.Ensure("clients", &nft.Element{Key: client(3), Value: endpointValue(1)})
+		{name: "Ensure/map/full", want: unix.ENFILE, do: batch(func(b *nf.Batch) {
+			b.Ensure("clients", &nf.Element{Key: client(2), Value: endpointValue(1)})
+			b.Ensure("clients", &nf.Element{Key: client(3), Value: endpointValue(1)})
 		})},
 	}
 }
@@ -414,45 +414,45 @@ func ensureCases() []conformanceCase {
 // batchChainCases are a batch's operations on chains and rules.
 func batchChainCases() []conformanceCase {
 	return []conformanceCase{
-		{name: "AddChain/chain/present", want: unix.EEXIST, do: batch(func(b *nft.Batch) { b.AddChain("services", "") })},
-		{name: "DeleteChain/chain/with rules", do: batch(func(b *nft.Batch) { b.DeleteChain("unused") })},
-		{name: "DeleteChain/chain/absent", want: unix.ENOENT, do: batch(func(b *nft.Batch) { b.DeleteChain("none") })},
-		{name: "DeleteChain/chain/in use", want: unix.EBUSY, do: batch(func(b *nft.Batch) {
-			b.Add("endpoints", &nft.Element{Key: slotKey(2, 0), Value: endpointValue(2)})
+		{name: "AddChain/chain/present", want: unix.EEXIST, do: batch(func(b *nf.Batch) { b.AddChain(nf.Chain{Name: "services"}) })},
+		{name: "DeleteChain/chain/with rules", do: batch(func(b *nf.Batch) { b.DeleteChain("unused") })},
+		{name: "DeleteChain/chain/absent", want: unix.ENOENT, do: batch(func(b *nf.Batch) { b.DeleteChain("none") })},
+		{name: "DeleteChain/chain/in use", want: unix.EBUSY, do: batch(func(b *nf.Batch) {
+			b.Add("endpoints", &nf.Element{Key: slotKey(2, 0), Value: endpointValue(2)})
 			b.DeleteChain("pick-2")
 			b.Delete("services", frontendKey(1))
 		})},
-		{name: "DeleteTable/table/present", do: batch(func(b *nft.Batch) { b.DeleteTable() })},
-		{name: "DeleteTable/table/after an element", do: batch(func(b *nft.Batch) {
+		{name: "DeleteTable/table/present", do: batch(func(b *nf.Batch) { b.DeleteTable() })},
+		{name: "DeleteTable/table/after an element", do: batch(func(b *nf.Batch) {
 			b.Delete("nodeports", []byte{0x75, 0x30})
 			b.DeleteTable()
 		})},
-		{name: "DeleteTable/table/absent", want: unix.ENOENT, do: batch(func(b *nft.Batch) {
+		{name: "DeleteTable/table/absent", want: unix.ENOENT, do: batch(func(b *nf.Batch) {
 			b.DeleteTable()
 			b.DeleteTable()
 		})},
-		{name: "FlushChain/chain/present", do: batch(func(b *nft.Batch) { b.FlushChain("services") })},
-		{name: "FlushChain/chain/absent", want: unix.ENOENT, do: batch(func(b *nft.Batch) { b.FlushChain("none") })},
-		{name: "AddRule/rule/plain", do: batch(func(b *nft.Batch) {
-			b.AddRule("unused", nft.Rule{nft.Lookup{nft.Concat{nft.SourceAddress}, "unused-set"}, nft.SetMark(1)})
+		{name: "FlushChain/chain/present", do: batch(func(b *nf.Batch) { b.FlushChain("services") })},
+		{name: "FlushChain/chain/absent", want: unix.ENOENT, do: batch(func(b *nf.Batch) { b.FlushChain("none") })},
+		{name: "AddRule/rule/plain", do: batch(func(b *nf.Batch) {
+			nft.AddRule(b, "unused", nft.Rule{nft.Lookup{nft.Concat{nft.SourceAddress}, "unused-set"}, nft.SetMark(1)})
 		})},
-		{name: "AddRule/rule/chain absent", want: unix.ENOENT, do: batch(func(b *nft.Batch) { b.AddRule("none", nft.Rule{nft.SetMark(1)}) })},
-		{name: "AddRule/rule/target absent", want: unix.ENOENT, do: batch(func(b *nft.Batch) { b.AddRule("unused", nft.Rule{nft.Goto("none")}) })},
-		{name: "AddRule/rule/target base", want: unix.EOPNOTSUPP, do: batch(func(b *nft.Batch) { b.AddRule("unused", nft.Rule{nft.Goto("prerouting")}) })},
-		{name: "AddRule/rule/set absent", want: unix.ENOENT, do: batch(func(b *nft.Batch) {
-			b.AddRule("unused", nft.Rule{nft.Lookup{nft.Concat{nft.SourceAddress}, "none"}})
+		{name: "AddRule/rule/chain absent", want: unix.ENOENT, do: batch(func(b *nf.Batch) { nft.AddRule(b, "none", nft.Rule{nft.SetMark(1)}) })},
+		{name: "AddRule/rule/target absent", want: unix.ENOENT, do: batch(func(b *nf.Batch) { nft.AddRule(b, "unused", nft.Rule{nft.Goto("none")}) })},
+		{name: "AddRule/rule/target base", want: unix.EOPNOTSUPP, do: batch(func(b *nf.Batch) { nft.AddRule(b, "unused", nft.Rule{nft.Goto("prerouting")}) })},
+		{name: "AddRule/rule/set absent", want: unix.ENOENT, do: batch(func(b *nf.Batch) {
+			nft.AddRule(b, "unused", nft.Rule{nft.Lookup{nft.Concat{nft.SourceAddress}, "none"}})
 		})},
-		{name: "AddRule/rule/update", do: batch(func(b *nft.Batch) {
-			b.AddRule("unused", nft.Rule{nft.Update{Map: "clients", Key: nft.Concat{nft.SourceAddress}, Value: nft.Concat{nft.DestinationAddress, nft.DestinationPort}, Timeout: time.Hour}})
+		{name: "AddRule/rule/update", do: batch(func(b *nf.Batch) {
+			nft.AddRule(b, "unused", nft.Rule{nft.Update{Map: "clients", Key: nft.Concat{nft.SourceAddress}, Value: nft.Concat{nft.DestinationAddress, nft.DestinationPort}, Timeout: time.Hour}})
 		})},
-		{name: "AddRule/rule/update without the flags", want: unix.EOPNOTSUPP, do: batch(func(b *nft.Batch) {
-			b.AddRule("unused", nft.Rule{nft.Update{Map: "typed", Key: nft.Concat{nft.SourceAddress, nft.Protocol, nft.DestinationPort}, Value: nft.Concat{nft.DestinationAddress, nft.DestinationPort}, Timeout: time.Hour}})
+		{name: "AddRule/rule/update without the flags", want: unix.EOPNOTSUPP, do: batch(func(b *nf.Batch) {
+			nft.AddRule(b, "unused", nft.Rule{nft.Update{Map: "typed", Key: nft.Concat{nft.SourceAddress, nft.Protocol, nft.DestinationPort}, Value: nft.Concat{nft.DestinationAddress, nft.DestinationPort}, Timeout: time.Hour}})
 		})},
-		{name: "AddRule/rule/circle", want: unix.EMLINK, do: batch(func(b *nft.Batch) {
-			b.AddRule("services", nft.Rule{nft.Goto("unused")})
-			b.AddRule("unused", nft.Rule{nft.Goto("services")})
+		{name: "AddRule/rule/circle", want: unix.EMLINK, do: batch(func(b *nf.Batch) {
+			nft.AddRule(b, "services", nft.Rule{nft.Goto("unused")})
+			nft.AddRule(b, "unused", nft.Rule{nft.Goto("services")})
 		})},
-		{name: "AddChain/chain/absent", do: batch(func(b *nft.Batch) { b.AddChain("new", "") })},
+		{name: "AddChain/chain/absent", do: batch(func(b *nf.Batch) { b.AddChain(nf.Chain{Name: "new"}) })},
 	}
 }
 
@@ -466,7 +466,7 @@ func conformanceCases() []conformanceCase {
 func TestKernelConformance(t *testing.T) {
 	for _, c := range conformanceCases() {
 		t.Run(c.name, func(t *testing.T) {
-			kernel, fake := openKernel(t, knftables.IPv4Family), nfttest.New(knftables.IPv4Family, testTable)
+			kernel, fake := openKernel(t, nf.IPv4), nfttest.New(nf.IPv4, testTable)
 			for _, table := range []nft.Table{kernel, fake} {
 				for _, s := range []step{text(world), batch(elements)} {
 					if err := s.run(t.Context(), table); err != nil {
@@ -523,7 +523,7 @@ func noticedBy(writes []nf.Write, _ bool) (found []nf.Object) {
 }
 
 // forgetCounts removes the numbers of elements that a kernel does not report: 6.12 and older ones.
-func forgetCounts(sets, kernel []nft.Set) {
+func forgetCounts(sets, kernel []nf.Set) {
 	for i := range sets {
 		if i < len(kernel) && kernel[i].Count == -1 {
 			sets[i].Count = -1
@@ -561,9 +561,9 @@ func checkError(t *testing.T, table nft.Table, c conformanceCase, err error) {
 
 // tableContent is what a Table returns.
 type tableContent struct {
-	Objects  nft.Objects
-	Elements map[string][]nft.Element
-	Counters []nft.Counter
+	Objects  nf.Objects
+	Elements map[string][]nf.Element
+	Counters []nf.Counter
 	Rules    map[string][]string
 }
 
@@ -573,14 +573,14 @@ func content(t *testing.T, table nft.Table) tableContent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	slices.SortFunc(o.Chains, func(a, b nft.Chain) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(o.Chains, func(a, b nf.Chain) int { return cmp.Compare(a.Name, b.Name) })
 	for i := range o.Sets {
 		if o.Sets[i].Name == "pods" {
 			o.Sets[i].Count = 0 // the kernel counts both ends of an interval
 		}
 	}
-	slices.SortFunc(o.Sets, func(a, b nft.Set) int { return cmp.Compare(a.Name, b.Name) })
-	c := tableContent{Objects: o, Elements: map[string][]nft.Element{}}
+	slices.SortFunc(o.Sets, func(a, b nf.Set) int { return cmp.Compare(a.Name, b.Name) })
+	c := tableContent{Objects: o, Elements: map[string][]nf.Element{}}
 	for _, s := range o.Sets {
 		if s.Name == "pods" {
 			continue
@@ -591,12 +591,12 @@ func content(t *testing.T, table nft.Table) tableContent {
 			}
 			c.Elements[s.Name] = append(c.Elements[s.Name], e)
 		}
-		slices.SortFunc(c.Elements[s.Name], func(a, b nft.Element) int { return slices.Compare(a.Key, b.Key) })
+		slices.SortFunc(c.Elements[s.Name], func(a, b nf.Element) int { return slices.Compare(a.Key, b.Key) })
 	}
 	if c.Counters, err = table.Counters(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	slices.SortFunc(c.Counters, func(a, b nft.Counter) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(c.Counters, func(a, b nf.Counter) int { return cmp.Compare(a.Name, b.Name) })
 	if c.Rules, err = table.Rules(t.Context()); err != nil && (o.Exists || !errors.Is(err, unix.ENOENT)) {
 		t.Fatal(err)
 	}

@@ -4,10 +4,10 @@
 //
 // A [Table] is one address family's table. Its *skeleton* (the table itself, chains, rules and the declarations of sets and
 // maps) is small, and the nft program writes it from text ([sigs.k8s.io/knftables]). Its *elements* are many and change all
-// the time; they go straight to the kernel over netlink: a [Batch] encodes them into one reused buffer, and [Table.Commit]
+// the time; they go straight to the kernel over netlink: an nf.Batch encodes them into one reused buffer, and [Table.Commit]
 // sends them as one transaction.
 //
-// A batch can also add a chain with its rules ([Batch.AddRule]), such as the one or two of a pool of a new size: nft takes 14 to 36 ms to
+// A batch can also add a chain with its rules ([AddRule]), such as the one or two of a pool of a new size: nft takes 14 to 36 ms to
 // start with 250,000 elements in the table, and nft 1.0.6 rejects these chains: once the kernel has a map declared with
 // "typeof … : ip daddr . th dport", it cannot add a rule that looks up in it.
 //

@@ -10,6 +10,7 @@ import (
 	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 )
 
@@ -28,7 +29,7 @@ func (a midDump) Err() error {
 // other opens the table a second time, as another process would.
 func other(t *testing.T) nft.Table {
 	t.Helper()
-	table, err := nft.Open(knftables.IPv4Family, testTable)
+	table, err := nft.Open(nf.IPv4, testTable)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,9 +45,9 @@ func other(t *testing.T) nft.Table {
 func filled(t *testing.T, n int) *nft.KernelTable {
 	t.Helper()
 	table := loaded(t)
-	mustRun(t, table, batch(func(b *nft.Batch) {
+	mustRun(t, table, batch(func(b *nf.Batch) {
 		for i := range n {
-			b.Add("endpoints", &nft.Element{Key: slotKey(100+i, 0), Value: endpointValue(i), Comment: fmt.Sprint("default/endpoint-", i)})
+			b.Add("endpoints", &nf.Element{Key: slotKey(100+i, 0), Value: endpointValue(i), Comment: fmt.Sprint("default/endpoint-", i)})
 		}
 	}))
 	return table
@@ -60,9 +61,9 @@ func TestKernelOthersWriteElsewhere(t *testing.T) {
 	writes := 0
 	ctx := midDump{context.Background(), func() {
 		writes++
-		mustRun(t, external, batch(func(b *nft.Batch) {
+		mustRun(t, external, batch(func(b *nf.Batch) {
 			if key := []byte{0x75, 0x31}; writes%2 == 1 {
-				b.Add("nodeports", &nft.Element{Key: key})
+				b.Add("nodeports", &nf.Element{Key: key})
 			} else {
 				b.Delete("nodeports", key)
 			}
@@ -102,11 +103,11 @@ func TestKernelOthersWriteIntoTheSet(t *testing.T) {
 	writes := 0
 	ctx := midDump{context.Background(), func() {
 		writes++
-		mustRun(t, external, batch(func(b *nft.Batch) {
-			b.Add("nodeports", &nft.Element{Key: binary.BigEndian.AppendUint16(nil, uint16(writes))})
+		mustRun(t, external, batch(func(b *nf.Batch) {
+			b.Add("nodeports", &nf.Element{Key: binary.BigEndian.AppendUint16(nil, uint16(writes))})
 			for _, key := range [][]byte{keys[0], keys[len(keys)-1]} {
 				b.Delete("endpoints", key)
-				b.Add("endpoints", &nft.Element{Key: key, Value: endpointValue(10_000 + writes)})
+				b.Add("endpoints", &nf.Element{Key: key, Value: endpointValue(10_000 + writes)})
 			}
 		}))
 	}}
@@ -135,14 +136,14 @@ func TestKernelOthersWriteIntoTheSet(t *testing.T) {
 func TestKernelClientsCome(t *testing.T) {
 	const n = 5000
 	table, external := loaded(t), other(t)
-	client := func(i int) *nft.Element {
-		return &nft.Element{Key: []byte{10, 1, byte(i >> 8), byte(i)}, Value: endpointValue(i)}
+	client := func(i int) *nf.Element {
+		return &nf.Element{Key: []byte{10, 1, byte(i >> 8), byte(i)}, Value: endpointValue(i)}
 	}
 	mustRun(t, table, text(func(tx *nft.Transaction) {
 		tx.Add(&knftables.Map{Name: "many", TypeOf: "ip saddr : ip daddr . th dport", Size: knftables.PtrTo[uint64](65_536),
 			Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}})
 	}))
-	mustRun(t, table, batch(func(b *nft.Batch) {
+	mustRun(t, table, batch(func(b *nf.Batch) {
 		for i := range n {
 			b.Add("many", client(i))
 		}
@@ -150,8 +151,8 @@ func TestKernelClientsCome(t *testing.T) {
 	messages := 0
 	ctx := midDump{context.Background(), func() {
 		messages++
-		mustRun(t, external, batch(func(b *nft.Batch) {
-			b.Add("nodeports", &nft.Element{Key: []byte{0x75, byte(messages)}})
+		mustRun(t, external, batch(func(b *nf.Batch) {
+			b.Add("nodeports", &nf.Element{Key: []byte{0x75, byte(messages)}})
 			if messages <= 3 { // not always, or else the dump would never end
 				b.Add("many", client(n+messages))
 			}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
@@ -26,11 +25,11 @@ type Update struct {
 	Timeout time.Duration
 }
 
-func (u Update) text(family knftables.Family) string {
+func (u Update) text(family nf.Family) string {
 	return fmt.Sprintf("update @%s { %s timeout %s : %s }", u.Map, u.Key.text(family), formatTimeout(u.Timeout), u.Value.text(family))
 }
 
-func (u Update) appendTo(b []byte, family knftables.Family) []byte {
+func (u Update) appendTo(b []byte, family nf.Family) []byte {
 	// As nft does, the value begins at the next register of 16 bytes.
 	at := (u.Key.width(family) + 15) &^ 15
 	b = u.Key.appendTo(b, family)

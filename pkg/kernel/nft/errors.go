@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"golang.org/x/sys/unix"
-	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
@@ -46,9 +45,9 @@ func Refused(err error) bool {
 }
 
 // wrap adds the operation and the table to an error, and advice if it has a number.
-func wrap(op string, family knftables.Family, table string, err error) error {
+func wrap(op string, family nf.Family, table string, err error) error {
 	if _, refused := errors.AsType[*nf.Refusal](err); refused {
 		err = netlink.WithAdvice(err, advice)
 	}
-	return nf.Wrap(op, familyNumber(family), table, err)
+	return nf.Wrap(op, family, table, err)
 }

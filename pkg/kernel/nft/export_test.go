@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // KernelTable is the kernel's table, with its connection.
@@ -15,7 +17,7 @@ func (t *Transaction) Do(method func(*knftables.Transaction, knftables.Object), 
 }
 
 // Width returns how many bytes of a key the operands take.
-func (c Concat) Width(family knftables.Family) int { return c.width(family) }
+func (c Concat) Width(family nf.Family) int { return c.width(family) }
 
 // Programs is that of the tests inside of the package.
 func Programs(t *testing.T, script string) { programs(t, script) }

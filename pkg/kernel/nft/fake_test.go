@@ -10,13 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 )
 
 func loadedFake(t *testing.T) *nfttest.Fake {
 	t.Helper()
-	fake := nfttest.New(knftables.IPv4Family, testTable)
+	fake := nfttest.New(nf.IPv4, testTable)
 	mustRun(t, fake, text(world))
 	mustRun(t, fake, batch(elements))
 	return fake
@@ -93,7 +94,7 @@ func TestFakeDump(t *testing.T) {
 	if diff := gocmp.Diff(want, fake.Dump()); diff != "" {
 		t.Error(diff)
 	}
-	if dump := nfttest.New(knftables.IPv4Family, testTable).Dump(); dump != "" {
+	if dump := nfttest.New(nf.IPv4, testTable).Dump(); dump != "" {
 		t.Errorf("a table that is not there is dumped as %q", dump)
 	}
 }
@@ -105,13 +106,13 @@ func TestFakeIsAtomic(t *testing.T) {
 	before := fake.Dump()
 	generation, _ := fake.Generation()
 	for _, s := range []step{
-		batch(func(b *nft.Batch) {
-			b.AddChain("new", "")
-			b.AddRule("new", nft.Rule{nft.Goto("pick-2")})
+		batch(func(b *nf.Batch) {
+			b.AddChain(nf.Chain{Name: "new"})
+			nft.AddRule(b, "new", nft.Rule{nft.Goto("pick-2")})
 			b.FlushChain("prerouting")
 			b.DeleteChain("unused")
 			b.Delete("services", frontendKey(1))
-			b.Add("services", &nft.Element{Key: frontendKey(1), Chain: "new"})
+			b.Add("services", &nf.Element{Key: frontendKey(1), Chain: "new"})
 			b.Delete("endpoints", slotKey(1, 0))
 			b.Delete("endpoints", slotKey(1, 0))
 		}),
@@ -135,11 +136,11 @@ func TestFakeIsAtomic(t *testing.T) {
 		t.Errorf("the generation went from %d to %d", generation, after)
 	}
 	// Use counts are right: one element uses the chain.
-	err := batch(func(b *nft.Batch) { b.DeleteChain("pick-2") }).run(t.Context(), fake)
+	err := batch(func(b *nf.Batch) { b.DeleteChain("pick-2") }).run(t.Context(), fake)
 	if !errors.Is(err, unix.EBUSY) {
 		t.Errorf("delete a chain in use: %v", err)
 	}
-	mustRun(t, fake, batch(func(b *nft.Batch) {
+	mustRun(t, fake, batch(func(b *nf.Batch) {
 		b.Delete("services", frontendKey(1))
 		b.DeleteChain("pick-2")
 	}))
@@ -147,9 +148,9 @@ func TestFakeIsAtomic(t *testing.T) {
 
 // TestFakeFails checks the failures that a test requests.
 func TestFakeFails(t *testing.T) {
-	write := batch(func(b *nft.Batch) {
+	write := batch(func(b *nf.Batch) {
 		b.Delete("nodeports", []byte{0x75, 0x30})
-		b.Add("nodeports", &nft.Element{Key: []byte{0x75, 0x30}})
+		b.Add("nodeports", &nf.Element{Key: []byte{0x75, 0x30}})
 	})
 	run := func(f *nfttest.Fake, n int) (failed []int) {
 		for i := range n {
@@ -182,7 +183,7 @@ func TestFakeExternal(t *testing.T) {
 		"elsewhere":      {do: func(e *nfttest.External) error { e.Elsewhere(); return nil }},
 		"delete element": {do: func(e *nfttest.External) error { return e.DeleteElement("services", frontendKey(1)) }, content: true},
 		"add element": {do: func(e *nfttest.External) error {
-			return e.AddElement("services", &nft.Element{Key: frontendKey(2), Chain: "pick-2"})
+			return e.AddElement("services", &nf.Element{Key: frontendKey(2), Chain: "pick-2"})
 		}, content: true},
 		"add rule":      {do: func(e *nfttest.External) error { return e.AddRule("services", "drop") }, fingerprint: true, content: true},
 		"flush ruleset": {do: func(e *nfttest.External) error { return e.FlushRuleset() }, fingerprint: true, content: true},

@@ -12,7 +12,6 @@ import (
 // kernelTable is a table of nf_tables.
 type kernelTable struct {
 	*nf.Table
-	family  knftables.Family
 	program Program
 }
 
@@ -20,12 +19,12 @@ type kernelTable struct {
 // [nf.MaxNameLen] bytes.
 // Reading and writing need CAP_NET_ADMIN, and Run needs the program nft (1.0.1 or later) in PATH and a caller in the same
 // network namespace; Open does not check that ([OpenUsable] does).
-func Open(family knftables.Family, table string) (Table, error) {
+func Open(family nf.Family, table string) (Table, error) {
 	return open(family, table, nil)
 }
 
 // open opens a table with knftables' runner, which may be nil until it is needed.
-func open(family knftables.Family, table string, runner knftables.Interface) (Table, error) {
+func open(family nf.Family, table string, runner knftables.Interface) (Table, error) {
 	conn, err := nf.Open()
 	if err != nil {
 		return nil, wrap("open", family, table, err)
@@ -34,19 +33,16 @@ func open(family knftables.Family, table string, runner knftables.Interface) (Ta
 }
 
 // New returns a table over a connection, which it closes with itself, and a program.
-func New(conn *nf.Conn, family knftables.Family, table string, program Program) Table {
-	return &kernelTable{nf.NewTable(conn, familyNumber(family), table), family, program}
+func New(conn *nf.Conn, family nf.Family, table string, program Program) Table {
+	return &kernelTable{nf.NewTable(conn, family, table), program}
 }
 
-// Family is part of [Table].
-func (t *kernelTable) Family() knftables.Family { return t.family }
-
 // NewBatch is part of [Table].
-func (t *kernelTable) NewBatch() *Batch { return NewBatch(t.family, t.Name(), t.Limit()) }
+func (t *kernelTable) NewBatch() *nf.Batch { return nf.NewBatch(t.Family(), t.Name(), t.Limit()) }
 
 // NewTransaction is part of [Table].
 func (t *kernelTable) NewTransaction() *Transaction {
-	return NewTransaction(t.family, t.Name())
+	return NewTransaction(t.Family(), t.Name())
 }
 
 // Run is part of [Table].
@@ -54,27 +50,27 @@ func (t *kernelTable) Run(ctx context.Context, tx *Transaction) error {
 	if len(tx.Operations()) == 0 {
 		return nil
 	}
-	return wrap("run a transaction", t.family, t.Name(), t.program.Run(ctx, tx))
+	return wrap("run a transaction", t.Family(), t.Name(), t.program.Run(ctx, tx))
 }
 
 // Commit is part of [Table].
-func (t *kernelTable) Commit(ctx context.Context, b *Batch) error {
-	return wrap("commit a batch", t.family, t.Name(), t.Conn.Commit(ctx, b.Batch))
+func (t *kernelTable) Commit(ctx context.Context, b *nf.Batch) error {
+	return wrap("commit a batch", t.Family(), t.Name(), t.Conn.Commit(ctx, b))
 }
 
 // Rules is part of [Table].
 func (t *kernelTable) Rules(ctx context.Context) (map[string][]string, error) {
 	out, err := t.program.List(ctx)
 	if err != nil {
-		return nil, wrap("list rules", t.family, t.Name(), err)
+		return nil, wrap("list rules", t.Family(), t.Name(), err)
 	}
 	return rulesIn(out), nil
 }
 
 // Again is part of [Table].
-func (t *kernelTable) Again() (Table, error) { return Open(t.family, t.Name()) }
+func (t *kernelTable) Again() (Table, error) { return Open(t.Family(), t.Name()) }
 
 // Settle is part of [Table].
 func (t *kernelTable) Settle(ctx context.Context) error {
-	return wrap("wait for packets", t.family, t.Name(), netlink.Settle(ctx))
+	return wrap("wait for packets", t.Family(), t.Name(), netlink.Settle(ctx))
 }

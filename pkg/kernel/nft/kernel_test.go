@@ -21,7 +21,7 @@ import (
 // loaded loads the world into the kernel's table.
 func loaded(t *testing.T) *nft.KernelTable {
 	t.Helper()
-	table := openKernel(t, knftables.IPv4Family)
+	table := openKernel(t, nf.IPv4)
 	for _, s := range []step{text(world), batch(elements)} {
 		if err := s.run(t.Context(), table); err != nil {
 			t.Fatal(err)
@@ -47,14 +47,14 @@ func TestKernelListing(t *testing.T) {
 			tx.Add(&knftables.Element{Map: "services", Key: []string{"10.96.0.1", "tcp", "80"}, Value: []string{"goto pick-2"}, Comment: new(strings.Repeat("é", 63))})
 			tx.Add(&knftables.Element{Set: "nodeports", Key: []string{"30000"}})
 		}),
-		batch(func(b *nft.Batch) {
-			b.Add("endpoints", &nft.Element{Key: slotKey(1, 1), Value: endpointValue(1), Comment: "default/a-1"})
-			b.Add("services", &nft.Element{Key: frontendKey(1), Chain: "pick-2", Comment: long})
-			b.Add("nodeports", &nft.Element{Key: []byte{0x75, 0x30}})
+		batch(func(b *nf.Batch) {
+			b.Add("endpoints", &nf.Element{Key: slotKey(1, 1), Value: endpointValue(1), Comment: "default/a-1"})
+			b.Add("services", &nf.Element{Key: frontendKey(1), Chain: "pick-2", Comment: long})
+			b.Add("nodeports", &nf.Element{Key: []byte{0x75, 0x30}})
 		}),
 	} {
 		t.Run("", func(t *testing.T) {
-			table := openKernel(t, knftables.IPv4Family)
+			table := openKernel(t, nf.IPv4)
 			mustRun(t, table, text(world))
 			mustRun(t, table, s)
 			lists = append(lists, nftProgram(t, "list", "ruleset"))
@@ -79,7 +79,7 @@ func TestKernelManyElements(t *testing.T) {
 	const n = 20_000
 	b := table.NewBatch()
 	for i := range n {
-		b.Add("endpoints", &nft.Element{Key: slotKey(100+i, 0), Value: endpointValue(i), Comment: fmt.Sprint("default/endpoint-", i)})
+		b.Add("endpoints", &nf.Element{Key: slotKey(100+i, 0), Value: endpointValue(i), Comment: fmt.Sprint("default/endpoint-", i)})
 	}
 	if err := table.Commit(t.Context(), b); err != nil {
 		t.Fatal(err)
@@ -146,9 +146,9 @@ func TestKernelBlame(t *testing.T) {
 			if i == at {
 				key = slotKey(1, 1)
 			}
-			b.Add("endpoints", &nft.Element{Key: key, Value: endpointValue(i)})
+			b.Add("endpoints", &nf.Element{Key: key, Value: endpointValue(i)})
 		}
-		b.Add("services", &nft.Element{Key: frontendKey(2), Chain: "none"}) // a second fault, later
+		b.Add("services", &nf.Element{Key: frontendKey(2), Chain: "none"}) // a second fault, later
 		var got *nf.Refusal
 		if err := table.Commit(t.Context(), b); !errors.As(err, &got) {
 			t.Fatal(err)
@@ -170,7 +170,7 @@ func TestKernelErrorsAdvise(t *testing.T) {
 	for name, table := range map[string]func(t *testing.T) nft.Table{
 		"kernel": func(t *testing.T) nft.Table { return loaded(t) },
 		"fake": func(t *testing.T) nft.Table {
-			fake := nfttest.New(knftables.IPv4Family, testTable)
+			fake := nfttest.New(nf.IPv4, testTable)
 			mustRun(t, fake, text(world))
 			mustRun(t, fake, batch(elements))
 			return fake
@@ -178,7 +178,7 @@ func TestKernelErrorsAdvise(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			table := table(t)
-			err := batch(func(b *nft.Batch) { b.Add("services", &nft.Element{Key: frontendKey(2), Chain: "pick-9"}) }).run(t.Context(), table)
+			err := batch(func(b *nf.Batch) { b.Add("services", &nf.Element{Key: frontendKey(2), Chain: "pick-9"}) }).run(t.Context(), table)
 			for _, want := range []string{
 				"nftables: commit a batch (table ip kube-proxy): add an element to set services: no such file or directory",
 				"The next sync restores it",
@@ -240,7 +240,7 @@ func TestKernelFingerprint(t *testing.T) {
 		// moves is the object whose digest moves, and with it the fingerprint; empty is none.
 		moves string
 	}{
-		"an element":         {batch(func(b *nft.Batch) { b.Add("endpoints", &nft.Element{Key: slotKey(9, 9), Value: endpointValue(9)}) }), ""},
+		"an element":         {batch(func(b *nf.Batch) { b.Add("endpoints", &nf.Element{Key: slotKey(9, 9), Value: endpointValue(9)}) }), ""},
 		"the chain left out": {text(func(tx *nft.Transaction) { tx.Add(&knftables.Rule{Chain: "unused", Rule: "counter"}) }), ""},
 		"a rule":             {guard("ip saddr 10.0.0.1 drop"), "chain services"},
 		"an anonymous set":   {guard("meta l4proto { tcp, udp } drop"), "chain services"},
@@ -323,7 +323,7 @@ func TestKernelGenerationOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	nftProgram(t, "add", "table", "inet", "other")
-	mustRun(t, table, batch(func(b *nft.Batch) { b.Delete("services", frontendKey(1)) }))
+	mustRun(t, table, batch(func(b *nf.Batch) { b.Delete("services", frontendKey(1)) }))
 	after, err := table.Generation()
 	if err != nil || after.Since(before) != 2 {
 		t.Errorf("the generation went from %d to %d, %v; want 2 transactions", before, after, err)
@@ -332,8 +332,8 @@ func TestKernelGenerationOfOthers(t *testing.T) {
 
 // TestKernelNoTable checks what the methods return if there is no table.
 func TestKernelNoTable(t *testing.T) {
-	table := openKernel(t, knftables.IPv6Family)
-	for _, table := range []nft.Table{table, nfttest.New(knftables.IPv6Family, testTable)} {
+	table := openKernel(t, nf.IPv6)
+	for _, table := range []nft.Table{table, nfttest.New(nf.IPv6, testTable)} {
 		if o, err := table.Objects(t.Context()); err != nil || o.Exists || o.Chains != nil || o.Sets != nil {
 			t.Errorf("%T: Objects: %+v, %v", table, o, err)
 		}
@@ -344,7 +344,7 @@ func TestKernelNoTable(t *testing.T) {
 			t.Errorf("%T: Counters: %+v, %v", table, c, err)
 		}
 		none := iter.Seq[[]byte](func(func([]byte) bool) {})
-		for name, elements := range map[string]iter.Seq2[nft.Element, error]{
+		for name, elements := range map[string]iter.Seq2[nf.Element, error]{
 			"Elements": table.Elements(t.Context(), "services"), "Find": table.Find(t.Context(), "services", none),
 			"Find a key": table.Find(t.Context(), "services", slices.Values([][]byte{frontendKey(1)})),
 		} {
@@ -358,7 +358,7 @@ func TestKernelNoTable(t *testing.T) {
 				t.Errorf("%T: %s yielded %d times", table, name, n)
 			}
 		}
-		err := batch(func(b *nft.Batch) { b.Add("services", &nft.Element{Key: frontendKey(1), Chain: "x"}) }).run(t.Context(), table)
+		err := batch(func(b *nf.Batch) { b.Add("services", &nf.Element{Key: frontendKey(1), Chain: "x"}) }).run(t.Context(), table)
 		if !errors.Is(err, unix.ENOENT) {
 			t.Errorf("%T: Commit: %v", table, err)
 		}
@@ -367,10 +367,10 @@ func TestKernelNoTable(t *testing.T) {
 
 // TestKernelClosedAndCancelled checks that a closed table and an ended context give errors and do not hang.
 func TestKernelClosedAndCancelled(t *testing.T) {
-	kernel := openKernel(t, knftables.IPv4Family)
+	kernel := openKernel(t, nf.IPv4)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, table := range []nft.Table{kernel, nfttest.New(knftables.IPv4Family, testTable)} {
+	for _, table := range []nft.Table{kernel, nfttest.New(nf.IPv4, testTable)} {
 		check := func(ctx context.Context, want error) {
 			t.Helper()
 			_, objectsErr := table.Objects(ctx)
@@ -395,7 +395,7 @@ func TestKernelClosedAndCancelled(t *testing.T) {
 
 // TestKernelCountersCount sends packets through a map with counters, and reads them.
 func TestKernelCountersCount(t *testing.T) {
-	table := openKernel(t, knftables.IPv4Family)
+	table := openKernel(t, nf.IPv4)
 	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
 		t.Fatalf("ip link set lo up: %v: %s", err, out)
 	}
@@ -410,7 +410,7 @@ func TestKernelCountersCount(t *testing.T) {
 		tx.Add(&knftables.Rule{Chain: "output", Rule: "ip daddr . meta l4proto . th dport vmap @services"})
 	}))
 	key := []byte{127, 0, 0, 1, unix.IPPROTO_UDP, 0, 0, 0, 0x75, 0x30, 0, 0}
-	mustRun(t, table, batch(func(b *nft.Batch) { b.Add("services", &nft.Element{Key: key, Chain: "found"}) }))
+	mustRun(t, table, batch(func(b *nf.Batch) { b.Add("services", &nf.Element{Key: key, Chain: "found"}) }))
 	// On this thread, which is in this namespace.
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	if err != nil {
@@ -427,7 +427,7 @@ func TestKernelCountersCount(t *testing.T) {
 			t.Errorf("%+v, %v: want 3 packets of 100 bytes", e, err)
 		}
 	}
-	if named, err := table.Counters(t.Context()); err != nil || !slices.Equal(named, []nft.Counter{{Name: "sent", Packets: 3, Bytes: 300}}) {
+	if named, err := table.Counters(t.Context()); err != nil || !slices.Equal(named, []nf.Counter{{Name: "sent", Packets: 3, Bytes: 300}}) {
 		t.Errorf("named counters: %+v, %v: want 3 packets of 100 bytes", named, err)
 	}
 }

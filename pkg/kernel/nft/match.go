@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
@@ -17,11 +16,11 @@ type SourceIn struct {
 	Not    bool
 }
 
-func (s SourceIn) text(family knftables.Family) string {
+func (s SourceIn) text(family nf.Family) string {
 	return fmt.Sprintf("%s saddr%s %s", family, operator(s.Not), s.Prefix.Masked())
 }
 
-func (s SourceIn) appendTo(b []byte, _ knftables.Family) []byte {
+func (s SourceIn) appendTo(b []byte, _ nf.Family) []byte {
 	return nf.AppendPrefix(b, nf.Source, s.Prefix, s.Not)
 }
 
@@ -32,11 +31,11 @@ type InputInterface struct {
 	Not  bool
 }
 
-func (i InputInterface) text(knftables.Family) string {
+func (i InputInterface) text(nf.Family) string {
 	return fmt.Sprintf("iifname%s %q", operator(i.Not), i.Name)
 }
 
-func (i InputInterface) appendTo(b []byte, _ knftables.Family) []byte {
+func (i InputInterface) appendTo(b []byte, _ nf.Family) []byte {
 	value, wild := strings.CutSuffix(i.Name, "*")
 	b = nf.AppendMeta(b, unix.NFT_REG_1, unix.NFT_META_IIFNAME)
 	if !wild { // with the padding, so that no longer name is equal
@@ -48,9 +47,9 @@ func (i InputInterface) appendTo(b []byte, _ knftables.Family) []byte {
 // SourceIsLocal matches packets whose source is an address of this machine: `fib saddr type local`.
 type SourceIsLocal struct{}
 
-func (SourceIsLocal) text(knftables.Family) string { return "fib saddr type local" }
+func (SourceIsLocal) text(nf.Family) string { return "fib saddr type local" }
 
-func (SourceIsLocal) appendTo(b []byte, _ knftables.Family) []byte {
+func (SourceIsLocal) appendTo(b []byte, _ nf.Family) []byte {
 	return nf.AppendIsLocal(b, nf.Source)
 }
 

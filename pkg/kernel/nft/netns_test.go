@@ -4,8 +4,7 @@ import (
 	"os/exec"
 	"testing"
 
-	"sigs.k8s.io/knftables"
-
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
@@ -16,7 +15,7 @@ func TestMain(m *testing.M) { netns.Main(m) }
 const testTable = "kube-proxy"
 
 // openKernel opens the kernel's table in a new namespace.
-func openKernel(t testing.TB, family knftables.Family) *nft.KernelTable {
+func openKernel(t testing.TB, family nf.Family) *nft.KernelTable {
 	t.Helper()
 	netns.Enter(t, "nft", "ip")
 	table, err := nft.Open(family, testTable)

@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // Program is the program nft, for one table.
@@ -35,7 +37,7 @@ func (e *ProgramError) Unwrap() []error { return []error{e.Errno, e.Cause} }
 
 // program runs nft in the network namespace of the calling thread.
 type program struct {
-	family knftables.Family
+	family nf.Family
 	table  string
 	runner knftables.Interface // nil until it is needed
 }
@@ -43,7 +45,7 @@ type program struct {
 // Run is part of [Program].
 func (p *program) Run(ctx context.Context, tx *Transaction) (err error) {
 	if p.runner == nil {
-		p.runner, err = start(ctx, p.family, p.table)
+		p.runner, err = start(ctx, knftables.Family(p.family.String()), p.table)
 	}
 	if err == nil {
 		err = explained(ctx, "nft", p.runner.Run(ctx, tx.Onto(p.runner.NewTransaction())))
@@ -53,7 +55,7 @@ func (p *program) Run(ctx context.Context, tx *Transaction) (err error) {
 
 // List is part of [Program]. Terse leaves out the elements of sets, which may be very many; stateless the counters of rules.
 func (p *program) List(ctx context.Context) (string, error) {
-	out, err := run(ctx, "", "--stateless", "--terse", "list", "table", string(p.family), p.table)
+	out, err := run(ctx, "", "--stateless", "--terse", "list", "table", p.family.String(), p.table)
 	return out, numbered(err)
 }
 

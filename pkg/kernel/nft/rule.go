@@ -6,20 +6,19 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
-// Rule is a rule made of statements, which can be written both ways: [Rule.Text] is for knftables, and [Batch.AddRule] writes
+// Rule is a rule made of statements, which can be written both ways: [Rule.Text] is for knftables, and [AddRule] writes
 // the same over netlink. The kernel holds the same rule either way.
 //
 // There are only the statements that batches need; all others can be written as text.
 type Rule []Statement
 
 // Text returns the rule as nft writes it.
-func (r Rule) Text(family knftables.Family) string {
+func (r Rule) Text(family nf.Family) string {
 	parts := make([]string, 0, len(r))
 	for _, s := range r {
 		parts = append(parts, s.text(family))
@@ -27,11 +26,20 @@ func (r Rule) Text(family knftables.Family) string {
 	return strings.Join(parts, " ")
 }
 
+// AddRule appends a rule to a chain. Commit fails with ENOENT if the chain, or a chain or set that the rule uses, does not exist.
+func AddRule(b *nf.Batch, chain string, r Rule) {
+	var expressions []byte
+	for _, s := range r {
+		expressions = s.appendTo(expressions, b.Family())
+	}
+	b.AddRule(chain, expressions, 0)
+}
+
 // Statement is one part of a rule: a condition or an action.
 type Statement interface {
-	text(family knftables.Family) string
+	text(family nf.Family) string
 	// appendTo appends the statement's expressions, each as an NFTA_LIST_ELEM.
-	appendTo(b []byte, family knftables.Family) []byte
+	appendTo(b []byte, family nf.Family) []byte
 }
 
 // Operand is a property of a packet, or a number drawn for it.
@@ -74,8 +82,8 @@ func Constant(n uint32) Operand { return constant | Operand(n) }
 // Concat is a concatenation of operands, as a key of a set or map: `ip daddr . meta l4proto . th dport`.
 type Concat []Operand
 
-func (c Concat) text(family knftables.Family) string {
-	ip := string(family)
+func (c Concat) text(family nf.Family) string {
+	ip := family.String()
 	parts := make([]string, 0, len(c))
 	for _, o := range c {
 		switch kind, n := o&^0xffffffff, uint32(o); kind {
@@ -107,17 +115,17 @@ func (c Concat) text(family knftables.Family) string {
 }
 
 // appendTo appends expressions that load the operands into registers, from the first on.
-func (c Concat) appendTo(b []byte, family knftables.Family) []byte { return c.appendAt(b, family, 0) }
+func (c Concat) appendTo(b []byte, family nf.Family) []byte { return c.appendAt(b, family, 0) }
 
 // appendAt loads the operands into registers from an offset on.
-func (c Concat) appendAt(b []byte, family knftables.Family, at int) []byte {
+func (c Concat) appendAt(b []byte, family nf.Family, at int) []byte {
 	free := at + c.width(family) + 16 // as nft does for dnat, what a hash is of comes behind 16 bytes more
 	for _, o := range c {
 		switch kind, n := o&^0xffffffff, uint32(o); kind {
 		case SourceAddress:
-			b = nf.AppendAddress(b, register(at), familyNumber(family), nf.Source)
+			b = nf.AppendAddress(b, register(at), family, nf.Source)
 		case DestinationAddress:
-			b = nf.AppendAddress(b, register(at), familyNumber(family), nf.Destination)
+			b = nf.AppendAddress(b, register(at), family, nf.Destination)
 		case Protocol:
 			b = nf.AppendMeta(b, register(at), unix.NFT_META_L4PROTO)
 		case DestinationPort:
@@ -142,7 +150,7 @@ func (c Concat) appendAt(b []byte, family knftables.Family, at int) []byte {
 }
 
 // width returns how many bytes of registers, or of a key, the operands take.
-func (c Concat) width(family knftables.Family) int {
+func (c Concat) width(family nf.Family) int {
 	n := 0
 	for _, o := range c {
 		n += o.width(family)
@@ -150,9 +158,9 @@ func (c Concat) width(family knftables.Family) int {
 	return n
 }
 
-func (o Operand) width(family knftables.Family) int {
+func (o Operand) width(family nf.Family) int {
 	if kind := o &^ 0xffffffff; kind == SourceAddress || kind == DestinationAddress {
-		return familyNumber(family).AddressLen()
+		return family.AddressLen()
 	}
 	return 4
 }
@@ -186,9 +194,9 @@ type Lookup struct {
 	Set string
 }
 
-func (l Lookup) text(family knftables.Family) string { return l.Key.text(family) + " @" + l.Set }
+func (l Lookup) text(family nf.Family) string { return l.Key.text(family) + " @" + l.Set }
 
-func (l Lookup) appendTo(b []byte, family knftables.Family) []byte {
+func (l Lookup) appendTo(b []byte, family nf.Family) []byte {
 	return nf.AppendLookup(l.Key.appendTo(b, family), l.Set, 0)
 }
 
@@ -199,15 +207,15 @@ type DNAT struct {
 	Map string
 }
 
-func (d DNAT) text(family knftables.Family) string {
+func (d DNAT) text(family nf.Family) string {
 	return fmt.Sprintf("dnat %s to %s map @%s", family, d.Key.text(family), d.Map)
 }
 
-func (d DNAT) appendTo(b []byte, family knftables.Family) []byte {
+func (d DNAT) appendTo(b []byte, family nf.Family) []byte {
 	b = nf.AppendLookup(d.Key.appendTo(b, family), d.Map, unix.NFT_REG_1)
-	address, port := register(0), register(familyNumber(family).AddressLen())
+	address, port := register(0), register(family.AddressLen())
 	return nf.AppendExpr(b, "nat", nf.Numbers{
-		{unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT}, {unix.NFTA_NAT_FAMILY, uint32(familyNumber(family))},
+		{unix.NFTA_NAT_TYPE, unix.NFT_NAT_DNAT}, {unix.NFTA_NAT_FAMILY, uint32(family)},
 		{unix.NFTA_NAT_REG_ADDR_MIN, address}, {unix.NFTA_NAT_REG_ADDR_MAX, address},
 		{unix.NFTA_NAT_REG_PROTO_MIN, port}, {unix.NFTA_NAT_REG_PROTO_MAX, port},
 	})
@@ -216,36 +224,36 @@ func (d DNAT) appendTo(b []byte, family knftables.Family) []byte {
 // Goto continues in a chain and does not return.
 type Goto string
 
-func (g Goto) text(knftables.Family) string { return "goto " + string(g) }
+func (g Goto) text(nf.Family) string { return "goto " + string(g) }
 
-func (g Goto) appendTo(b []byte, _ knftables.Family) []byte {
+func (g Goto) appendTo(b []byte, _ nf.Family) []byte {
 	return nf.AppendImmediate(b, nf.Goto, string(g))
 }
 
 // Jump continues in a chain and returns: `jump name`.
 type Jump string
 
-func (j Jump) text(knftables.Family) string { return "jump " + string(j) }
+func (j Jump) text(nf.Family) string { return "jump " + string(j) }
 
-func (j Jump) appendTo(b []byte, _ knftables.Family) []byte {
+func (j Jump) appendTo(b []byte, _ nf.Family) []byte {
 	return nf.AppendImmediate(b, nf.Jump, string(j))
 }
 
 // Return continues after the jump that led to the chain: `return`.
 type Return struct{}
 
-func (Return) text(knftables.Family) string { return "return" }
+func (Return) text(nf.Family) string { return "return" }
 
-func (Return) appendTo(b []byte, _ knftables.Family) []byte {
+func (Return) appendTo(b []byte, _ nf.Family) []byte {
 	return nf.AppendImmediate(b, nf.Return, "")
 }
 
 // Count counts the packet with a named counter of the table: `counter name "name"`.
 type Count string
 
-func (c Count) text(knftables.Family) string { return fmt.Sprintf("counter name %q", string(c)) }
+func (c Count) text(nf.Family) string { return fmt.Sprintf("counter name %q", string(c)) }
 
-func (c Count) appendTo(b []byte, _ knftables.Family) []byte {
+func (c Count) appendTo(b []byte, _ nf.Family) []byte {
 	b, open := nf.BeginExpr(b, "objref")
 	b = nf.Numbers{{unix.NFTA_OBJREF_IMM_TYPE, unix.NFT_OBJECT_COUNTER}}.AppendTo(b)
 	b = netlink.AppendString(b, unix.NFTA_OBJREF_IMM_NAME, string(c))
@@ -256,11 +264,11 @@ func (c Count) appendTo(b []byte, _ knftables.Family) []byte {
 // SetMark sets bits of the packet's mark and keeps the others: `meta mark set meta mark | 0x00004000`.
 type SetMark uint32
 
-func (m SetMark) text(knftables.Family) string {
+func (m SetMark) text(nf.Family) string {
 	return fmt.Sprintf("meta mark set meta mark | 0x%08x", uint32(m))
 }
 
-func (m SetMark) appendTo(b []byte, _ knftables.Family) []byte {
+func (m SetMark) appendTo(b []byte, _ nf.Family) []byte {
 	b = nf.AppendMeta(b, unix.NFT_REG_1, unix.NFT_META_MARK)
 	b = nf.AppendBitwise(b, binary.NativeEndian.AppendUint32(nil, ^uint32(m)), binary.NativeEndian.AppendUint32(nil, uint32(m)))
 	return nf.AppendExpr(b, "meta", nf.Numbers{{unix.NFTA_META_KEY, unix.NFT_META_MARK}, {unix.NFTA_META_SREG, unix.NFT_REG_1}})

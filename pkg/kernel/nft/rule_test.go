@@ -9,6 +9,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 )
@@ -46,7 +47,7 @@ func remember(timeout time.Duration) nft.Update {
 }
 
 // tooWide reports whether nft 1.0.6 cannot load a rule: see Update.
-func tooWide(rule nft.Rule, family knftables.Family) bool {
+func tooWide(rule nft.Rule, family nf.Family) bool {
 	return slices.ContainsFunc(rule, func(s nft.Statement) bool {
 		u, ok := s.(nft.Update)
 		return ok && max(u.Key.Width(family), u.Value.Width(family)) > 16
@@ -54,8 +55,8 @@ func tooWide(rule nft.Rule, family knftables.Family) bool {
 }
 
 // ruleWorld declares the objects that the rules refer to.
-func ruleWorld(family knftables.Family) func(tx *nft.Transaction) {
-	ip := string(family)
+func ruleWorld(family nf.Family) func(tx *nft.Transaction) {
+	ip := family.String()
 	return func(tx *nft.Transaction) {
 		tx.Add(&knftables.Table{})
 		tx.Add(&knftables.Map{Name: "endpoints", TypeOf: strings.ReplaceAll(endpointsType, "ip", ip)})
@@ -67,7 +68,7 @@ func ruleWorld(family knftables.Family) func(tx *nft.Transaction) {
 		tx.Add(&knftables.Map{Name: "clients", Size: knftables.PtrTo[uint64](4),
 			TypeOf: ip + " saddr . meta l4proto . numgen random mod 2 . numgen random mod 2 : " + ip + " daddr . th dport",
 			Flags:  []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}})
-		addr := map[knftables.Family]string{knftables.IPv4Family: "ipv4_addr", knftables.IPv6Family: "ipv6_addr"}[family]
+		addr := map[nf.Family]string{nf.IPv4: "ipv4_addr", nf.IPv6: "ipv6_addr"}[family]
 		tx.Add(&knftables.Map{Name: "whole", Size: knftables.PtrTo[uint64](4), Type: addr + " : " + addr + " . inet_service",
 			Flags: []knftables.SetFlag{knftables.DynamicFlag, knftables.TimeoutFlag}})
 		tx.Add(&knftables.Counter{Name: "refused"})
@@ -77,7 +78,7 @@ func ruleWorld(family knftables.Family) func(tx *nft.Transaction) {
 
 // TestKernelRulesAsText writes each rule as text and as a batch: nft must list the same, and the fingerprints must be equal.
 func TestKernelRulesAsText(t *testing.T) {
-	for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
+	for _, family := range []nf.Family{nf.IPv4, nf.IPv6} {
 		type outcome struct{ list, fingerprint string }
 		written := map[string]outcome{}
 		for _, way := range []string{"text", "batch"} {
@@ -85,7 +86,7 @@ func TestKernelRulesAsText(t *testing.T) {
 				if way == "text" && tooWide(rule, family) {
 					continue
 				}
-				t.Run(string(family)+"/"+name+"/"+way, func(t *testing.T) {
+				t.Run(family.String()+"/"+name+"/"+way, func(t *testing.T) {
 					table := openKernel(t, family)
 					// In one transaction with the declarations, because nft 1.0.6 cannot add all of these rules later.
 					err := text(func(tx *nft.Transaction) {
@@ -96,7 +97,7 @@ func TestKernelRulesAsText(t *testing.T) {
 						}
 					}).run(t.Context(), table)
 					if err == nil && way == "batch" {
-						err = batch(func(b *nft.Batch) { b.AddRule("subject", rule) }).run(t.Context(), table)
+						err = batch(func(b *nf.Batch) { nft.AddRule(b, "subject", rule) }).run(t.Context(), table)
 					}
 					if err != nil {
 						t.Fatal(err)
@@ -121,7 +122,7 @@ func TestKernelRulesAsText(t *testing.T) {
 
 // TestFakeListsRules writes each rule as a batch to the fake, which must list it as nft does.
 func TestFakeListsRules(t *testing.T) {
-	for family, prefixes := range map[knftables.Family][]string{knftables.IPv4Family: {"10.0.0.0/8", "10.96.0.0/12", "10.0.0.1/32"}, knftables.IPv6Family: {"fd00::/16", "fd00::/12"}} {
+	for family, prefixes := range map[nf.Family][]string{nf.IPv4: {"10.0.0.0/8", "10.96.0.0/12", "10.0.0.1/32"}, nf.IPv6: {"fd00::/16", "fd00::/12"}} {
 		cases := ruleCases()
 		cases["local"] = nft.Rule{nft.SourceIsLocal{}, nft.InputInterface{Name: "cbr0"}, nft.InputInterface{Name: "cali*", Not: true}, nft.Return{}}
 		for _, prefix := range prefixes {
@@ -131,9 +132,9 @@ func TestFakeListsRules(t *testing.T) {
 		fake := nfttest.New(family, testTable)
 		mustRun(t, fake, text(ruleWorld(family)))
 		for name, rule := range cases {
-			mustRun(t, fake, batch(func(b *nft.Batch) {
-				b.AddChain(name, "")
-				b.AddRule(name, rule)
+			mustRun(t, fake, batch(func(b *nf.Batch) {
+				b.AddChain(nf.Chain{Name: name})
+				nft.AddRule(b, name, rule)
 			}))
 			rules, err := fake.Rules(t.Context())
 			if want := rule.Text(family); err != nil || len(rules[name]) != 1 || rules[name][0] != want {

@@ -49,7 +49,7 @@ func TestKernelAbandonedDump(t *testing.T) {
 	table := loaded(t)
 	b := table.NewBatch()
 	for i := range 3000 {
-		b.Add("endpoints", &nft.Element{Key: slotKey(100+i, 0), Value: endpointValue(i)})
+		b.Add("endpoints", &nf.Element{Key: slotKey(100+i, 0), Value: endpointValue(i)})
 	}
 	if err := table.Commit(t.Context(), b); err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestKernelAbandonedDump(t *testing.T) {
 
 // TestKernelLargeBatch sends more than fits the socket's initial send buffer.
 func TestKernelLargeBatch(t *testing.T) {
-	table := openKernel(t, knftables.IPv6Family)
+	table := openKernel(t, nf.IPv6)
 	mustRun(t, table, text(func(tx *nft.Transaction) {
 		tx.Add(&knftables.Table{})
 		tx.Add(&knftables.Map{Name: "endpoints", TypeOf: "ip6 daddr . meta l4proto . th dport . numgen random mod 2 : ip6 daddr . th dport"})
@@ -88,7 +88,7 @@ func TestKernelLargeBatch(t *testing.T) {
 	for i := range n {
 		key := make([]byte, 28)
 		key[0], key[1], key[2] = 0xfd, byte(i>>8), byte(i)
-		b.Add("endpoints", &nft.Element{Key: key, Value: key[:20], Comment: comment})
+		b.Add("endpoints", &nf.Element{Key: key, Value: key[:20], Comment: comment})
 	}
 	if len(b.Bytes()) < 2*(1<<20) {
 		t.Fatalf("the batch has %d bytes only", len(b.Bytes()))

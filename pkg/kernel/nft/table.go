@@ -4,8 +4,6 @@ import (
 	"context"
 	"iter"
 
-	"sigs.k8s.io/knftables"
-
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
@@ -16,7 +14,7 @@ import (
 // and Rules return when nft has ended, which it does at once unless it waits for that lock: nothing can kill a process that does.
 type Table interface {
 	// Family is the table's address family.
-	Family() knftables.Family
+	Family() nf.Family
 	// Name is the table's name.
 	Name() string
 
@@ -27,21 +25,21 @@ type Table interface {
 	Run(ctx context.Context, tx *Transaction) error
 
 	// Objects, Fingerprint, Elements, Find and Counters are those of [nf.Table].
-	Objects(ctx context.Context) (Objects, error)
+	Objects(ctx context.Context) (nf.Objects, error)
 	Fingerprint(ctx context.Context, except string) (digest string, objects map[string]string, err error)
-	Elements(ctx context.Context, set string) iter.Seq2[Element, error]
-	Find(ctx context.Context, set string, keys iter.Seq[[]byte]) iter.Seq2[Element, error]
-	Counters(ctx context.Context) ([]Counter, error)
+	Elements(ctx context.Context, set string) iter.Seq2[nf.Element, error]
+	Find(ctx context.Context, set string, keys iter.Seq[[]byte]) iter.Seq2[nf.Element, error]
+	Counters(ctx context.Context) ([]nf.Counter, error)
 
 	// Rules lists the rules of each chain, as nft writes them, which differs a little between its versions. It needs nft and a
 	// caller in the same network namespace, as Run does. The error is ENOENT if there is no table.
 	Rules(ctx context.Context) (map[string][]string, error)
 
-	// NewBatch starts a change of elements. A Batch may be used for any number of commits: Reset it in between.
-	NewBatch() *Batch
+	// NewBatch starts a change of elements. It may be used for any number of commits: Reset it in between.
+	NewBatch() *nf.Batch
 	// Commit makes the change, all or nothing. If the kernel refused an operation, the error is a [*nf.Refusal], which names
 	// its set or chain. Commit of an empty batch does nothing.
-	Commit(ctx context.Context, b *Batch) error
+	Commit(ctx context.Context, b *nf.Batch) error
 
 	// Settle waits until every packet that was being processed when it was called has passed, some milliseconds at most. A
 	// packet that was sent to a chain before a transaction uses the sets as they are after it, so objects that are no
@@ -54,25 +52,6 @@ type Table interface {
 	Close() error
 }
 
-// The types of package nf that are part of this package's.
-type (
-	// Element is an element of a set or map.
-	Element = nf.Element
-	// Objects is what a table holds.
-	Objects = nf.Objects
-	// Chain is a chain of a table.
-	Chain = nf.Chain
-	// Set is a set or map of a table.
-	Set = nf.Set
-	// Flowtable is a flowtable of a table.
-	Flowtable = nf.Flowtable
-	// Counter is a named counter of a table.
-	Counter = nf.Counter
-)
-
 // MaxCounters returns how many counters fit into some bytes of memory: each has, for each processor that the machine may have, struct
 // nft_counter, which is two numbers of 64 bits.
 func MaxCounters(bytes, possibleCPUs int) int { return bytes / (16 * possibleCPUs) }
-
-// familyNumber returns a family's number; 0 if it has none.
-func familyNumber(f knftables.Family) nf.Family { return nf.ParseFamily(string(f)) }

@@ -1,6 +1,10 @@
 package nft
 
-import "sigs.k8s.io/knftables"
+import (
+	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
+)
 
 // Transaction is a change of a table's skeleton: operations of [knftables.Transaction], which is made of them when it runs.
 // knftables makes one only after it has run nft twice, and one that knows its table only after two more.
@@ -11,8 +15,8 @@ type Transaction struct {
 }
 
 // NewTransaction makes a transaction without operations for a table.
-func NewTransaction(family knftables.Family, table string) *Transaction {
-	return &Transaction{family: family, table: table}
+func NewTransaction(family nf.Family, table string) *Transaction {
+	return &Transaction{family: knftables.Family(family.String()), table: table}
 }
 
 // Operation is one operation of a transaction, on an object.

@@ -6,6 +6,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 )
@@ -13,13 +14,13 @@ import (
 // TestEarlierError runs transactions with an operation that knftables does not accept, which it reports when they run: alone, and
 // after one that it accepts. None runs nft to write.
 func TestEarlierError(t *testing.T) {
-	kernel, err := nft.Open(knftables.IPv4Family, testTable)
+	kernel, err := nft.Open(nf.IPv4, testTable)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer kernel.Close()
 	nft.Programs(t, "#!/bin/sh\ncase $* in --version) echo nftables v1.0.6;; *--check*) ;; *) exit 2;; esac\n")
-	for _, table := range []nft.Table{kernel, nfttest.New(knftables.IPv4Family, testTable)} {
+	for _, table := range []nft.Table{kernel, nfttest.New(nf.IPv4, testTable)} {
 		for _, accepted := range []int{0, 1} {
 			tx := table.NewTransaction()
 			for range accepted {
@@ -35,7 +36,7 @@ func TestEarlierError(t *testing.T) {
 
 // TestNoOperation runs a transaction without operations, which does not need nft.
 func TestNoOperation(t *testing.T) {
-	kernel, err := nft.Open(knftables.IPv4Family, testTable)
+	kernel, err := nft.Open(nf.IPv4, testTable)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ const (
 // OpenUsable opens a table in each family, as [Open] does, for a caller that will write. If writing cannot work, the error says
 // what is missing: the program nft, a newer version of it, the nf_tables of Linux 5.13 or later, or CAP_NET_ADMIN. It writes
 // nothing.
-func OpenUsable(ctx context.Context, table string, families ...knftables.Family) (_ []Table, err error) {
+func OpenUsable(ctx context.Context, table string, families ...nf.Family) (_ []Table, err error) {
 	var usable []Table
 	defer func() {
 		for _, t := range usable {
@@ -40,7 +40,7 @@ func OpenUsable(ctx context.Context, table string, families ...knftables.Family)
 	}()
 	tried, name := knftables.Family(""), "" // a table of both families
 	if len(families) == 1 {                 // which a kernel without IPv6 does not have
-		tried, name = families[0], table
+		tried, name = knftables.Family(families[0].String()), table
 	}
 	runner, err := start(ctx, tried, name)
 	if err == nil {
@@ -60,7 +60,7 @@ func OpenUsable(ctx context.Context, table string, families ...knftables.Family)
 }
 
 // checkKernel returns an error if the kernel's nf_tables is too old.
-func checkKernel(ctx context.Context, families []knftables.Family) error {
+func checkKernel(ctx context.Context, families []nf.Family) error {
 	if os.Getenv(anyKernel) != "" || KernelSince(firstModern) == nil {
 		return nil
 	}

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-	"sigs.k8s.io/knftables"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
@@ -17,7 +17,7 @@ import (
 func TestKernelUsable(t *testing.T) {
 	netns.Enter(t, "nft")
 	usable := func() error {
-		tables, err := nft.OpenUsable(t.Context(), testTable, knftables.IPv4Family, knftables.IPv6Family)
+		tables, err := nft.OpenUsable(t.Context(), testTable, nf.IPv4, nf.IPv6)
 		for _, table := range tables {
 			err = errors.Join(err, table.Close())
 		}

@@ -11,11 +11,13 @@ import (
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/knftables"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 // TestNoProgram checks the errors if nft is not installed or fails, or is too old, of OpenUsable and of Run.
 func TestNoProgram(t *testing.T) {
-	table, err := Open(knftables.IPv4Family, "kube-proxy")
+	table, err := Open(nf.IPv4, "kube-proxy")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +37,7 @@ func TestNoProgram(t *testing.T) {
 		}
 		tx := table.NewTransaction()
 		tx.Add(&knftables.Table{})
-		_, opening := OpenUsable(t.Context(), "kube-proxy", knftables.IPv4Family, knftables.IPv6Family)
+		_, opening := OpenUsable(t.Context(), "kube-proxy", nf.IPv4, nf.IPv6)
 		for when, err := range map[string]error{"Run": table.Run(t.Context(), tx), "OpenUsable": opening} {
 			advises := test.advises
 			if when == "Run" && strings.Contains(test.script, "v0.9.8") {
@@ -73,7 +75,7 @@ func TestNoAnswer(t *testing.T) {
 	for script, want := range map[string]error{"kill -SEGV $$": errCrash, "exec sleep 60": context.DeadlineExceeded} {
 		const answers = "#!/bin/sh\ncase $1 in --version) echo nftables v1.0.6; exit 0;; esac\n"
 		programs(t, answers+script+"\n")
-		table, err := Open(knftables.IPv4Family, "kube-proxy")
+		table, err := Open(nf.IPv4, "kube-proxy")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -85,7 +87,7 @@ func TestNoAnswer(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		_, found["Rules"] = table.Rules(ctx)
-		_, found["OpenUsable"] = OpenUsable(ctx, "kube-proxy", knftables.IPv4Family)
+		_, found["OpenUsable"] = OpenUsable(ctx, "kube-proxy", nf.IPv4)
 		tx := table.NewTransaction()
 		tx.Add(&knftables.Table{})
 		found["Run"] = table.Run(ctx, tx)
@@ -111,7 +113,7 @@ if grep -q '\* : drop'; then { echo "Error: Could not process rule: Invalid argu
 		"1": nil,
 	} {
 		t.Setenv(anyKernel, skip)
-		tables, err := OpenUsable(t.Context(), "kube-proxy", knftables.IPv4Family, knftables.IPv6Family)
+		tables, err := OpenUsable(t.Context(), "kube-proxy", nf.IPv4, nf.IPv6)
 		for _, table := range tables {
 			err = errors.Join(err, table.Close())
 		}

@@ -42,16 +42,12 @@ type Remover interface {
 	Remove(ctx context.Context, families ...cluster.Family) error
 }
 
-// Drainer is a Remover of objects that established connections pass through.
-type Drainer interface {
-	Remover
-	// Drain removes what no connection uses, and keeps new connections from the rest. It returns what is left, if anything; to find out
-	// whether that is still used, call it again. Unless last is nil, it is what the call before has left: if there is more now, Drain
-	// changes nothing, and the error is [ErrRival].
-	Drain(ctx context.Context, last Left, families ...cluster.Family) (left Left, err error)
-}
+// Drain removes objects of a mode that established connections pass through: those that no connection uses. It keeps new connections
+// from the rest, and returns what is left, if anything; to find out whether that is still used, call it again. Unless last is nil, it is
+// what the call before has left: if there is more now, Drain changes nothing, and the error is [ErrRival].
+type Drain func(ctx context.Context, last Left, families ...cluster.Family) (left Left, err error)
 
-// Left are the names of objects that a Drainer has left.
+// Left are the names of objects that a Drain has left.
 type Left map[string]bool
 
 // ErrRival means that another proxy writes what is to be removed.

@@ -27,6 +27,8 @@ const period = 5 * time.Second
 type Mode struct {
 	Name string
 	backend.Remover
+	// Drain keeps what connections use; nil if they pass through nothing that Remove removes.
+	Drain backend.Drain
 }
 
 // Config configures an Observer.

@@ -47,7 +47,7 @@ func TestObserver(t *testing.T) {
 		}
 		w := New(Config{
 			Mode: "nftables", Families: []cluster.Family{cluster.IPv4},
-			Others: []Mode{{"iptables", found(func() (bool, error) {
+			Others: []Mode{{Name: "iptables", Remover: found(func() (bool, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				return present, failure

@@ -89,8 +89,8 @@ func (o *Observer) remove(ctx context.Context, modes []Mode, last map[string]bac
 
 // drain removes the rules of the mode, and returns what is left because connections use it.
 func (o *Observer) drain(ctx context.Context, m Mode, last backend.Left, families []cluster.Family) (backend.Left, error) {
-	if d, ok := m.Remover.(backend.Drainer); ok && o.config.Drain {
-		return d.Drain(ctx, last, families...)
+	if m.Drain != nil && o.config.Drain {
+		return m.Drain(ctx, last, families...)
 	}
 	return nil, m.Remove(ctx, families...)
 }

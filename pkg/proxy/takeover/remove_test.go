@@ -41,7 +41,7 @@ func TestObserverWhileEnding(t *testing.T) {
 				e := &ending{}
 				e.present.Store(true)
 				var seen atomic.Bool
-				w := New(Config{Mode: "nftables", Families: []cluster.Family{cluster.IPv4}, Others: []Mode{{"theirs", e}}, Seen: func(string, time.Time) { seen.Store(true) },
+				w := New(Config{Mode: "nftables", Families: []cluster.Family{cluster.IPv4}, Others: []Mode{{Name: "theirs", Remover: e}}, Seen: func(string, time.Time) { seen.Store(true) },
 					Processes: func() ([]int, error) { return nil, nil }})
 				w.Synced(inForce(cluster.IPv4))
 				go w.Run(ctx) //nolint:errcheck // it returns nil
@@ -77,7 +77,7 @@ func TestRemoveWhileEnding(t *testing.T) {
 				for _, after := range test.back {
 					time.AfterFunc(after, func() { e.present.Store(true) })
 				}
-				w := New(Config{Families: []cluster.Family{cluster.IPv4}, Others: []Mode{{"theirs", e}}, Seen: func(string, time.Time) {},
+				w := New(Config{Families: []cluster.Family{cluster.IPv4}, Others: []Mode{{Name: "theirs", Remover: e}}, Seen: func(string, time.Time) {},
 					Processes: func() ([]int, error) { return nil, nil }})
 				w.Synced(inForce(cluster.IPv4))
 				go w.Run(ctx) //nolint:errcheck // it returns nil
@@ -117,7 +117,7 @@ func TestRemoveWhileFailing(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		c := &calls{}
-		w := New(Config{Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, Others: []Mode{{"theirs", c}}})
+		w := New(Config{Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, Others: []Mode{{Name: "theirs", Remover: c}}})
 		go w.Run(ctx) //nolint:errcheck // it returns nil
 		want := func(when string, removals ...[]cluster.Family) {
 			t.Helper()
@@ -157,7 +157,7 @@ func TestRemoveAtOnce(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		c := &calls{}
-		w := New(Config{Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, Others: []Mode{{"theirs", c}}})
+		w := New(Config{Families: []cluster.Family{cluster.IPv4, cluster.IPv6}, Others: []Mode{{Name: "theirs", Remover: c}}})
 		go w.Run(ctx) //nolint:errcheck // it returns nil
 		for _, removals := range [][][]cluster.Family{{{cluster.IPv6}}, {{cluster.IPv6}, nil}} {
 			w.Synced(inForce([]cluster.Family{cluster.IPv6, cluster.IPv4}[:len(removals)]...))
@@ -202,7 +202,7 @@ func TestDrainRival(t *testing.T) {
 			d := &draining{until: time.Now().Add(time.Hour)}
 			d.present.Store(true)
 			var seen atomic.Int32
-			w := New(Config{Families: []cluster.Family{cluster.IPv4}, Others: []Mode{{"drains", d}}, Drain: drain,
+			w := New(Config{Families: []cluster.Family{cluster.IPv4}, Others: []Mode{{Name: "drains", Remover: d, Drain: d.Drain}}, Drain: drain,
 				Seen: func(string, time.Time) { seen.Add(1) }, Processes: func() ([]int, error) { return nil, nil }})
 			w.Synced(inForce(cluster.IPv4))
 			go w.Run(ctx) //nolint:errcheck // it returns nil
@@ -233,7 +233,7 @@ func TestDrain(t *testing.T) {
 		d.present.Store(true)
 		var mu sync.Mutex
 		seen := map[string]int{}
-		w := New(Config{Families: []cluster.Family{cluster.IPv4}, Others: []Mode{{"drains", d}, {"ends", e}}, Drain: true, Seen: func(mode string, _ time.Time) {
+		w := New(Config{Families: []cluster.Family{cluster.IPv4}, Others: []Mode{{Name: "drains", Remover: d, Drain: d.Drain}, {Name: "ends", Remover: e}}, Drain: true, Seen: func(mode string, _ time.Time) {
 			mu.Lock()
 			defer mu.Unlock()
 			seen[mode]++

@@ -97,8 +97,8 @@ func (a *Attrs) Next() bool {
 // Malformed reports whether reading ended at something that is not an attribute, or a number did not have its size.
 func (a *Attrs) Malformed() bool { return a.malformed }
 
-// Rest is what follows the attribute.
-func (a *Attrs) Rest() []byte { return a.rest }
+// Rest is what follows the attribute, or all before the first one.
+func (a Attrs) Rest() []byte { return a.rest }
 
 // Nested reads the attributes that the attribute holds.
 func (a *Attrs) Nested() Attrs { return ReadAttrs(a.Data) }

@@ -33,8 +33,7 @@ type Fake struct {
 	nft.Table
 	*socket
 	*nftest.Kernel
-	family knftables.Family
-	name   nf.TableName
+	name nf.TableName
 }
 
 // Stats counts the writes of a Fake, and those that failed.
@@ -50,18 +49,18 @@ type socket struct {
 }
 
 // New returns a Fake in a network namespace of its own, where the table does not exist yet.
-func New(family knftables.Family, table string) *Fake {
+func New(family nf.Family, table string) *Fake {
 	return in(nftest.New(), family, table)
 }
 
-func in(kernel *nftest.Kernel, family knftables.Family, table string) *Fake {
-	f := &Fake{socket: &socket{Socket: kernel.Open(fakeProgram, 1)}, family: family, name: nf.TableName{Family: nf.ParseFamily(string(family)), Name: table}, Kernel: kernel}
+func in(kernel *nftest.Kernel, family nf.Family, table string) *Fake {
+	f := &Fake{socket: &socket{Socket: kernel.Open(fakeProgram, 1)}, name: nf.TableName{Family: family, Name: table}, Kernel: kernel}
 	f.Table = nft.New(nf.New(f.socket), family, table, program{f, f.socket})
 	return f
 }
 
 // Beside puts a Fake that was not used yet into the network namespace of another: they have one generation number.
-func (f *Fake) Beside(o *Fake) *Fake { return in(o.Kernel, f.family, f.name.Name) }
+func (f *Fake) Beside(o *Fake) *Fake { return in(o.Kernel, f.name.Family, f.name.Name) }
 
 // Again is part of [nft.Table].
 func (f *Fake) Again() (nft.Table, error) { return f.Beside(f), nil }
@@ -126,12 +125,12 @@ func (f *Fake) Count(set string, key []byte, packets, octets uint64) {
 }
 
 // Learn writes an element into a dynamic map, as a packet does in an [nft.Update]: see [nftest.Kernel.Learn].
-func (f *Fake) Learn(set string, e *nft.Element) { f.Kernel.Learn(f.name, set, e.Key, e.Value) }
+func (f *Fake) Learn(set string, e *nf.Element) { f.Kernel.Learn(f.name, set, e.Key, e.Value) }
 
 // External returns a second process that changes the table. FailRandomly does not apply to its writes.
 func (f *Fake) External() *External {
 	s := f.Open(ExternalProgram, ExternalProcess)
-	return &External{nft.New(nf.New(s), f.family, f.name.Name, program{f, s}), f}
+	return &External{nft.New(nf.New(s), f.name.Family, f.name.Name, program{f, s}), f}
 }
 
 // External is another process that changes a Fake's table.
@@ -144,7 +143,7 @@ type External struct {
 func (e *External) Run(tx *nft.Transaction) error { return e.table.Run(context.Background(), tx) }
 
 // Commit makes a change of elements.
-func (e *External) Commit(b *nft.Batch) error { return e.table.Commit(context.Background(), b) }
+func (e *External) Commit(b *nf.Batch) error { return e.table.Commit(context.Background(), b) }
 
 // DeleteElement deletes an element.
 func (e *External) DeleteElement(set string, key []byte) error {
@@ -154,7 +153,7 @@ func (e *External) DeleteElement(set string, key []byte) error {
 }
 
 // AddElement adds an element.
-func (e *External) AddElement(set string, element *nft.Element) error {
+func (e *External) AddElement(set string, element *nf.Element) error {
 	b := e.table.NewBatch()
 	b.Add(set, element)
 	return e.Commit(b)

@@ -68,7 +68,7 @@ func (p program) list(terse bool) string {
 	rules := map[string][]string{}
 	objects(unix.NFT_MSG_GETRULE, func(m netlink.Message) {
 		r := nf.Rule{Message: m}
-		rules[r.Chain()] = append(rules[r.Chain()], textOf(p.fake.family, r.Expressions())+quotedComment(nf.CommentOf(r.UserData())))
+		rules[r.Chain()] = append(rules[r.Chain()], textOf(p.fake.name.Family, r.Expressions())+quotedComment(nf.CommentOf(r.UserData())))
 	})
 	chains := map[string]nf.Chain{}
 	objects(unix.NFT_MSG_GETCHAIN, func(m netlink.Message) { chains[nf.DecodeChain(m).Name] = nf.DecodeChain(m) })

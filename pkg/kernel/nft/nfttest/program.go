@@ -45,7 +45,7 @@ func (p program) Run(ctx context.Context, tx *nft.Transaction) error {
 
 // line returns an operation as knftables writes it for nft, or the error of one that knftables does not accept.
 func (p program) line(o nft.Operation) (string, error) {
-	tx := knftables.NewFake(p.fake.family, p.fake.name.Name).NewTransaction()
+	tx := knftables.NewFake(knftables.Family(p.fake.name.Family.String()), p.fake.name.Name).NewTransaction()
 	o.Onto(tx)
 	line := strings.TrimSuffix(tx.String(), "\n")
 	if cause, failed := strings.CutPrefix(line, "# ERROR: "); failed { // knftables has no other way to ask for the error
@@ -163,7 +163,7 @@ func (s *script) rule(r *knftables.Rule) ([]byte, error) {
 			continue
 		}
 		if d := s.declaration(name); d != nil && d.typedByPort {
-			return nil, fmt.Errorf("nft 1.0.6 says `conflicting protocols specified`: map %s was declared earlier, with typeof and a port among its values: use Batch.AddRule", name)
+			return nil, fmt.Errorf("nft 1.0.6 says `conflicting protocols specified`: map %s was declared earlier, with typeof and a port among its values: use AddRule", name)
 		}
 	}
 	b := netlink.AppendBytes(nil, unix.NFTA_RULE_EXPRESSIONS|unix.NLA_F_NESTED, expressionsOf(r.Rule))

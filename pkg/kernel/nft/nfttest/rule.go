@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"sigs.k8s.io/knftables"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
@@ -75,9 +74,9 @@ func appendUse(b []byte, word, name string, timed bool) []byte {
 	return b
 }
 
-// reader translates a rule's expressions to text, those that [nft.Batch] writes.
+// reader translates a rule's expressions to text, those that [nf.Batch] writes.
 type reader struct {
-	family knftables.Family
+	family nf.Family
 	words  []string
 	// loaded are the operands in registers that no condition or action has used yet, from the offset in ats on.
 	loaded []string
@@ -89,7 +88,7 @@ type reader struct {
 }
 
 // textOf returns a rule's text.
-func textOf(family knftables.Family, expressions netlink.Attrs) string {
+func textOf(family nf.Family, expressions netlink.Attrs) string {
 	r := reader{family: family}
 	for expressions.Next() {
 		if text, ok := nftest.TextOf(expressions.Data); ok {
@@ -181,9 +180,9 @@ func (r *reader) header(header, offset uint32) string {
 		return map[uint32]string{0: "th sport", 2: "th dport"}[offset]
 	}
 	if offset == 12 || offset == 8 {
-		return string(r.family) + " saddr"
+		return r.family.String() + " saddr"
 	}
-	return string(r.family) + " daddr"
+	return r.family.String() + " daddr"
 }
 
 // operand formats what the last operand is compared with.
@@ -207,7 +206,7 @@ func (r *reader) operand(of string, v []byte) string {
 			}
 		}
 	}
-	address := make([]byte, map[knftables.Family]int{knftables.IPv4Family: 4, knftables.IPv6Family: 16}[r.family])
+	address := make([]byte, r.family.AddressLen())
 	copy(address, v)
 	a, _ := netip.AddrFromSlice(address)
 	return netip.PrefixFrom(a, bits).String()

@@ -12,12 +12,6 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
-// Attributes of linux/netfilter/nf_tables_compat.h, which golang.org/x/sys/unix lacks: of a match and of a target of iptables.
-const (
-	compatName = 1 // NFTA_MATCH_NAME, NFTA_TARGET_NAME
-	compatInfo = 3 // NFTA_MATCH_INFO, NFTA_TARGET_INFO
-)
-
 // Describe is part of [Tracer].
 func (t *kernelTracer) Describe(e Event) (d Description, _ error) {
 	family := nf.ParseFamily(e.Family)
@@ -42,10 +36,10 @@ func (d *Description) decode(r nf.Rule) {
 		case "reject":
 			d.Rejects = true
 		case "target":
-			d.Rejects = d.Rejects || netlink.String(attrs.Find(compatName)) == "REJECT"
+			d.Rejects = d.Rejects || netlink.String(attrs.Find(nf.AttrExtensionName)) == "REJECT"
 		case "match":
-			if netlink.String(attrs.Find(compatName)) == "comment" {
-				d.Comment = unix.ByteSliceToString(attrs.Find(compatInfo))
+			if netlink.String(attrs.Find(nf.AttrExtensionName)) == "comment" {
+				d.Comment = unix.ByteSliceToString(attrs.Find(nf.AttrExtensionInfo))
 			}
 		}
 	}

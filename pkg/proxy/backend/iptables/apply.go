@@ -19,8 +19,8 @@ type applier struct {
 	settings Settings
 	// chunk is capabilities.chunk.
 	chunk int
-	// stuck holds the chains that could not be deleted because a rule of another program uses them. Each is logged once.
-	stuck map[chainName]bool
+	// undeleted are the chains that could not be deleted because a rule of another program uses them. Each is logged once.
+	undeleted map[chainName]bool
 
 	// rules counts the rules and chains that were written.
 	rules int
@@ -234,8 +234,8 @@ func (a *applier) removeEmpty(table string, names []string) error {
 	if half := len(names) / 2; half > 0 {
 		return errors.Join(a.removeEmpty(table, names[:half]), a.removeEmpty(table, names[half:]))
 	}
-	if name := (chainName{table, names[0]}); !a.stuck[name] {
-		a.stuck[name] = true
+	if name := (chainName{table, names[0]}); !a.undeleted[name] {
+		a.undeleted[name] = true
 		klog.FromContext(a.ctx).Info("Chain of an earlier Service not deleted; a rule of another program goes to it, so it stays empty",
 			"table", table, "chain", name.name, "err", err)
 	}

@@ -17,12 +17,12 @@ func cleanup(ctx context.Context, door ipt.Tables, family cluster.Family, can ca
 		return err
 	}
 	stale := diff(have, &ruleset{})
-	a := &applier{ctx: ctx, door: door, chunk: can.chunk, stuck: map[chainName]bool{}}
+	a := &applier{ctx: ctx, door: door, chunk: can.chunk, undeleted: map[chainName]bool{}}
 	failed := []error{a.unhook(stale.strays)}
 	for _, table := range tables() {
 		failed = append(failed, a.remove(table, stale.deletes[table]))
 	}
-	for name := range a.stuck {
+	for name := range a.undeleted {
 		failed = append(failed, fmt.Errorf("iptables %s: chain %s of table %s is still there, empty: a rule of another program goes to it; delete that first",
 			family, name.name, name.table))
 	}

@@ -19,7 +19,8 @@ type family struct {
 	door     ipt.Tables
 	renderer renderer
 	settings Settings
-	stuck    map[chainName]bool
+	// undeleted is the applier's.
+	undeleted map[chainName]bool
 	// held is what the tables hold; nil if it has to be read.
 	held *ruleset
 	// written is what the last successful Sync wrote. It may be read by any goroutine.
@@ -34,7 +35,7 @@ func newFamily(door ipt.Tables, opts Options, settings Settings) *family {
 		is = cluster.IPv6
 	}
 	return &family{is: is, door: door, renderer: renderer{family: is, opts: opts, can: probe(door.Features(), opts, settings)},
-		settings: settings, stuck: map[chainName]bool{}}
+		settings: settings, undeleted: map[chainName]bool{}}
 }
 
 // Family is part of [keeper.Rules].
@@ -61,7 +62,7 @@ type pass struct {
 func (f *family) Begin(ctx context.Context, p *plan.Plan, _ keeper.Touched) keeper.Pass {
 	start := time.Now()
 	s := &pass{family: f, read: f.held == nil, want: f.renderer.render(p, f.written.Load()), patch: &patch{},
-		applier: &applier{ctx: ctx, door: f.door, settings: f.settings, stuck: f.stuck, chunk: f.renderer.can.chunk}}
+		applier: &applier{ctx: ctx, door: f.door, settings: f.settings, undeleted: f.undeleted, chunk: f.renderer.can.chunk}}
 	held := f.held
 	f.held = nil
 	if held == nil {

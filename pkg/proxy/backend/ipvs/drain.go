@@ -12,7 +12,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// Drain implements [backend.Drainer]. ip_vs translates packets to its virtual servers after routing, if the address is the machine's
+// Drain is a [backend.Drain]. ip_vs translates packets to its virtual servers after routing, if the address is the machine's
 // own. So a connection needs its server, which other connections no longer reach, and its address. What cannot be found out about a
 // server or an address counts as use.
 func (m Mode) Drain(ctx context.Context, last backend.Left, families ...cluster.Family) (left backend.Left, err error) {

@@ -70,7 +70,7 @@ type Mode struct {
 	ExcludeCIDRs []string
 }
 
-var _ backend.Drainer = Mode{}
+var _ backend.Remover = Mode{}
 
 // Remove implements [backend.Remover]. The chains must be removed before, because their rules use the sets. The device has the
 // addresses of both families, so nothing is removed in one family alone.

@@ -12,7 +12,7 @@
 //   - A backend knows what the kernel had when it was last read or written. A difference is corrected in that knowledge, and the next
 //     diff repairs it.
 //
-// When each backend decided by itself what to compare and trust, both had holes: an added element of a large set, or a chain that was
+// When each backend decided by itself what to compare, both had holes: an added element of a large set, or a chain that was
 // changed while it was written, could stay for good. An engine for both diffs would cost memory for each element, and our own
 // transactions cannot be recognised by the program's name (others run nft too) or the process id (it is that of a thread).
 package keeper

@@ -266,7 +266,7 @@ func TestKernelAffinitySlides(t *testing.T) {
 // expires returns the remaining time of the only client.
 func (s *sticky) expires() time.Duration {
 	s.t.Helper()
-	table := string(dialectOf(s.family).nftFamily)
+	table := dialectOf(s.family).ip
 	out, err := s.lab.Node1.Command("nft", "list", "map", table, TableName, s.pool(0).clients()).Output()
 	if err != nil {
 		s.t.Fatal(err)

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -40,7 +40,7 @@ func learn(f *family, pool poolID, client int, endpoint netip.AddrPort) {
 }
 
 // clientElement returns the element of an affinity map for a client of an endpoint.
-func clientElement(f *family, pool poolID, client int, endpoint netip.AddrPort) nft.Element {
+func clientElement(f *family, pool poolID, client int, endpoint netip.AddrPort) nf.Element {
 	source := clusters.AddrAt(192<<24|168<<16, client)
 	if f.schema.family == cluster.IPv6 {
 		source = netip.MustParseAddr(fmt.Sprintf("2001:db8::%x", client))
@@ -68,7 +68,7 @@ func clients(t *testing.T, f *family, pool poolID) map[string]netip.AddrPort {
 }
 
 // fill adds clients in batches of a thousand.
-func fill(a *output, pool poolID, e *nft.Element) {
+func fill(a *output, pool poolID, e *nf.Element) {
 	a.batch.Add(pool.clients(), e)
 	if a.batch.Len() >= 1000 {
 		_ = a.commit() // the last one records the result

@@ -9,6 +9,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -32,7 +33,7 @@ func (c *crowd) meet(f *nfttest.Fake) error {
 	}
 	rows := newFamily(testOptions, f).schema.sets
 	set := rows[c.random.IntN(len(rows))]
-	var elements []nft.Element
+	var elements []nf.Element
 	for e, err := range f.Elements(context.Background(), set.name) {
 		if err == nil {
 			elements = append(elements, e)
@@ -70,7 +71,7 @@ func (c *crowd) meet(f *nfttest.Fake) error {
 		if c.random.IntN(2) > 0 {
 			one.Key = append([]byte{one.Key[0] ^ 0x60}, one.Key[1:]...)
 		}
-		_ = by.AddElement(set.name, &nft.Element{Key: one.Key, Value: other.Value, Chain: other.Chain, Comment: one.Comment})
+		_ = by.AddElement(set.name, &nf.Element{Key: one.Key, Value: other.Value, Chain: other.Chain, Comment: one.Comment})
 	}
 	return nil
 }

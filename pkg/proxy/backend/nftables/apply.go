@@ -11,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/knftables"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
@@ -193,14 +194,14 @@ func (a *applier) guarded() bool {
 // transaction could find such an element and enter an empty chain. Existing chains are rewritten when the sets that their
 // rules look up are complete: they may be other sets than before.
 func (a *applier) change() {
-	a.sized(a.patch.addChains, a.batch.AddChain)
+	a.sized(a.patch.addChains, func(name string) { a.batch.AddChain(nf.Chain{Name: name}) })
 	a.operateAll(a.patch.lookedUp(), a.patch.strays...)
 	if a.patch.skeleton != nil && a.err == nil && a.guarded() {
 		tx := a.table.NewTransaction()
 		a.chain(tx, a.patch.skeleton.chain(chainRanges))
 		a.writeText(tx)
 	}
-	a.sized(a.patch.rewriteChains, func(name, _ string) { a.batch.FlushChain(name) })
+	a.sized(a.patch.rewriteChains, a.batch.FlushChain)
 	a.operateAll(a.patch.others())
 }
 
@@ -208,7 +209,7 @@ func (a *applier) change() {
 //
 // They are written over netlink like the elements: that does not start nft, and nft 1.0.6 could not write them
 // (package nft).
-func (a *applier) sized(chains []target, empty func(name, comment string)) {
+func (a *applier) sized(chains []target, empty func(name string)) {
 	for _, t := range chains {
 		if t.kind == from || t.kind == bounds { // written by prepare
 			continue
@@ -216,9 +217,9 @@ func (a *applier) sized(chains []target, empty func(name, comment string)) {
 		if a.makeRoom(); a.err != nil {
 			break
 		}
-		empty(t.name(), "")
+		empty(t.name())
 		for _, rule := range a.chains.sized(t) {
-			a.batch.AddRule(t.name(), rule)
+			nft.AddRule(a.batch, t.name(), rule)
 			a.rules++
 		}
 	}
@@ -268,7 +269,7 @@ func (a *applier) hook() {
 	if a.patch.skeleton == nil || a.err != nil {
 		return
 	}
-	var objects nft.Objects
+	var objects nf.Objects
 	if objects, a.err = a.table.Objects(a.ctx); a.err != nil {
 		return
 	}
@@ -377,7 +378,7 @@ func (a *applier) unused() (unused []knftables.Object) {
 	if len(names) == 0 || a.err != nil {
 		return nil
 	}
-	var objects nft.Objects
+	var objects nf.Objects
 	objects, a.err = a.table.Objects(a.ctx)
 	for _, s := range objects.Sets {
 		switch {
@@ -415,23 +416,17 @@ func (a *applier) fingerprint() {
 func (a *applier) record() {
 	a.batch.DeleteChain(chainLayout)
 	result := a.patch.result
-	a.batch.AddChain(chainLayout, result.holds.skeleton.digest+" "+result.fingerprint)
+	a.batch.AddChain(nf.Chain{Name: chainLayout, Comment: result.holds.skeleton.digest + " " + result.fingerprint})
 	a.write()
 }
 
 // hookedAs reports whether an existing chain has the right hook and priority.
-func (c chain) hookedAs(o nft.Chain) bool {
+func (c chain) hookedAs(o nf.Chain) bool {
 	if c.kind == "" || o.Type == "" {
 		return string(c.kind) == o.Type
 	}
 	priority, err := knftables.ParsePriority(knftables.IPv4Family, string(c.priority))
-	return err == nil && string(c.kind) == o.Type && hookNumbers[c.hook] == o.Hook && int32(priority) == o.Priority
-}
-
-// hookNumbers are the numbers in enum nf_inet_hooks.
-var hookNumbers = map[knftables.BaseChainHook]uint32{
-	knftables.PreroutingHook: 0, knftables.InputHook: 1, knftables.ForwardHook: 2,
-	knftables.OutputHook: 3, knftables.PostroutingHook: 4,
+	return err == nil && string(c.kind) == o.Type && string(c.hook) == nf.HookName(nf.IPv4, o.Hook) && int32(priority) == o.Priority
 }
 
 // removeTable removes a table with its content. A missing table is not an error. It does not start nft: 1.0.6 crashes if 1.1.3

@@ -46,7 +46,7 @@ func New(opts Options, notices keeper.Notices, tables ...nft.Table) *Backend {
 // family returns what is known of a family, for any goroutine: the schema may change meanwhile. It is nil without one.
 func (b *Backend) family(is cluster.Family) *family {
 	for _, f := range b.families {
-		if f.table.Family() == dialectOf(is).nftFamily {
+		if f.table.Family() == dialectOf(is).number {
 			return f
 		}
 	}
@@ -164,7 +164,7 @@ func (s *syncPass) Transactions() (n int, certain bool) { return int(s.transacti
 const again = time.Second
 
 // End implements [keeper.Pass]. If another program wrote, chains may have been changed before the fingerprint was taken: the next
-// process must not trust them, and the next Sync writes all again.
+// process must not take them for right, and the next Sync writes all again.
 func (s *syncPass) End(alone bool) backend.Result {
 	s.do(func() {
 		switch {

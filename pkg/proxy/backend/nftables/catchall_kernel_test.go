@@ -5,8 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"sigs.k8s.io/knftables"
-
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
@@ -23,7 +22,7 @@ func TestKernelCatchAll(t *testing.T) {
 		}
 	}
 	open := func() *Backend {
-		kernel, err := nft.Open(knftables.IPv4Family, TableName)
+		kernel, err := nft.Open(nf.IPv4, TableName)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"sigs.k8s.io/knftables"
-
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -17,7 +15,6 @@ import (
 // dialect holds the differences between the rules of the families.
 type dialect struct {
 	family    cluster.Family
-	nftFamily knftables.Family
 	number    nf.Family
 	ip        string // the name of its header
 	addr      string // the type of its addresses
@@ -27,9 +24,9 @@ type dialect struct {
 
 func dialectOf(family cluster.Family) dialect {
 	if family == cluster.IPv6 {
-		return dialect{family, knftables.IPv6Family, nf.IPv6, "ip6", "ipv6_addr", "::1", netip.IPv6Unspecified()}
+		return dialect{family, nf.IPv6, "ip6", "ipv6_addr", "::1", netip.IPv6Unspecified()}
 	}
-	return dialect{family, knftables.IPv4Family, nf.IPv4, "ip", "ipv4_addr", "127.0.0.0/8", netip.IPv4Unspecified()}
+	return dialect{family, nf.IPv4, "ip", "ipv4_addr", "127.0.0.0/8", netip.IPv4Unspecified()}
 }
 
 // element is one element of a set, decoded. The columns of the set determine which fields are used.

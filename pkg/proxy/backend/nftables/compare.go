@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -32,7 +33,7 @@ func compareTable(ctx context.Context, table nft.Table, p *plan.Plan, family clu
 		return nil, err
 	}
 	if !objects.Exists {
-		return []backend.Difference{{Object: "table " + string(dialectOf(family).nftFamily) + " " + TableName, Note: backend.NoteMissing}}, nil
+		return []backend.Difference{{Object: "table " + dialectOf(family).ip + " " + TableName, Note: backend.NoteMissing}}, nil
 	}
 	opts.Counters = backend.CounterLimits{Counting: countedBy(objects)}
 	want := opts.render(p, nothing(newSchema(family, opts.Counters.Counting, has(objects, setFast))))
@@ -50,7 +51,7 @@ func compareTable(ctx context.Context, table nft.Table, p *plan.Plan, family clu
 }
 
 // countedBy returns what the elements of a table count, by the names of its sets.
-func countedBy(objects nft.Objects) backend.Counting {
+func countedBy(objects nf.Objects) backend.Counting {
 	switch {
 	case has(objects, mapServices+uncounted):
 		return backend.CountNothing
@@ -62,8 +63,8 @@ func countedBy(objects nft.Objects) backend.Counting {
 }
 
 // has reports whether a table has a set or map.
-func has(objects nft.Objects, name string) bool {
-	return slices.ContainsFunc(objects.Sets, func(s nft.Set) bool { return s.Name == name })
+func has(objects nf.Objects, name string) bool {
+	return slices.ContainsFunc(objects.Sets, func(s nf.Set) bool { return s.Name == name })
 }
 
 // comparison describes a patch in words.
@@ -79,7 +80,7 @@ func (c *comparison) note(object, note string) {
 }
 
 // fixed compares what does not depend on Services: the chains, the names of sets and maps, and their declarations.
-func (c *comparison) fixed(ctx context.Context, table nft.Table, objects nft.Objects) {
+func (c *comparison) fixed(ctx context.Context, table nft.Table, objects nf.Objects) {
 	for _, name := range c.leftovers.chains {
 		c.note("chain "+name, backend.NoteExtra)
 	}
@@ -103,7 +104,7 @@ func (c *comparison) fixed(ctx context.Context, table nft.Table, objects nft.Obj
 	}
 	listed, err := table.Rules(ctx)
 	for _, want := range c.skeleton.chains {
-		at := slices.IndexFunc(objects.Chains, func(have nft.Chain) bool { return have.Name == want.name })
+		at := slices.IndexFunc(objects.Chains, func(have nf.Chain) bool { return have.Name == want.name })
 		switch {
 		case at < 0:
 			c.found = append(c.found, backend.Difference{Object: "chain " + want.name, Note: backend.NoteMissing, Missing: want.rules})
@@ -116,7 +117,7 @@ func (c *comparison) fixed(ctx context.Context, table nft.Table, objects nft.Obj
 	for _, t := range c.rewriteChains {
 		c.rules(c.writer.chainOf(t, c.after), listed)
 	}
-	if name := "table " + string(c.schema.nftFamily) + " " + TableName; err != nil {
+	if name := "table " + c.schema.ip + " " + TableName; err != nil {
 		c.note(name, "Its rules or declarations are not those that this version writes, and cannot be listed: "+err.Error())
 	} else if len(c.found) == known {
 		c.note(name, "Its chains are right, but its record of them is not: declarations of its sets, lists of source ranges, or objects of other kinds, may not be those that this version writes, or its last sync is to be repeated.")

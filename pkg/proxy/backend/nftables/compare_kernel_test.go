@@ -19,7 +19,7 @@ func TestKernelCompare(t *testing.T) {
 	for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
 		t.Run(family.String(), func(t *testing.T) {
 			netns.Enter(t, "nft")
-			table, err := nft.Open(dialectOf(family).nftFamily, TableName)
+			table, err := nft.Open(dialectOf(family).number, TableName)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -40,7 +40,7 @@ func TestKernelCompare(t *testing.T) {
 			if found := compare(); found != nil {
 				t.Errorf("with the plan's table: %q", found)
 			}
-			in := string(dialectOf(family).nftFamily) + " " + TableName
+			in := dialectOf(family).ip + " " + TableName
 			for _, change := range []string{"insert rule " + in + " nat-prerouting tcp dport 1 accept", "flush chain " + in + " sticky",
 				"add rule " + in + " " + chainServices + " return"} {
 				if out, err := exec.Command("nft", change).CombinedOutput(); err != nil {

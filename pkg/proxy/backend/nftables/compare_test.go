@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/knftables"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
@@ -28,7 +29,7 @@ func compared(t *testing.T, table nft.Table, c *clusters.Sized) []string {
 // TestCompare compares a table with the plan that it was written from, then with another plan, and then after another program
 // changed it.
 func TestCompare(t *testing.T) {
-	table := nfttest.New(knftables.IPv4Family, TableName)
+	table := nfttest.New(nf.IPv4, TableName)
 	b, c := newBackend(testOptions, table), clusters.NewSized(2, 2)
 	is := func(when string, want ...string) {
 		t.Helper()

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -84,7 +85,7 @@ const (
 )
 
 // read reads the elements that routes may have in the set, and possibly others.
-func (s *set) read(ctx context.Context, table nft.Table, routes map[plan.Frontend]*plan.Route) iter.Seq2[nft.Element, error] {
+func (s *set) read(ctx context.Context, table nft.Table, routes map[plan.Frontend]*plan.Route) iter.Seq2[nf.Element, error] {
 	if s.cells.slots == nil && len(routes) >= listedFrom && len(routes) <= listedTo {
 		return table.Elements(ctx, s.name)
 	}

@@ -6,8 +6,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	"sigs.k8s.io/knftables"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -19,7 +19,7 @@ import (
 // TestConnections adds packets to counters of elements, and reads them by route: those of an endpoint over all
 // frontends, and only on demand.
 func TestConnections(t *testing.T) {
-	fake := nfttest.New(knftables.IPv4Family, TableName)
+	fake := nfttest.New(nf.IPv4, TableName)
 	b := newBackend(Options{Mark: 0x4000}, fake)
 	s := newSchema(cluster.IPv4, 0, false)
 	snapshot, err := cases.Snapshot(clusters.Service("default/web", "clusterIP: 10.96.0.10, type: NodePort, ports: [{name: http, port: 80, nodePort: 30080}]")+

@@ -85,7 +85,7 @@ func TestCountLess(t *testing.T) {
 	// With two endpoints each, n Services have n elements that count Services and 2n that count endpoints.
 	limits := backend.CounterLimits{Most: 30}
 	c := clusters.NewSized(5, 2)
-	fake := nfttest.New(dialectOf(cluster.IPv4).nftFamily, TableName)
+	fake := nfttest.New(dialectOf(cluster.IPv4).number, TableName)
 	var before []string
 	table := afterEach(fake, func() {
 		for _, frontend := range before {
@@ -175,7 +175,7 @@ func TestRangesHoldWhileCountingChanges(t *testing.T) {
 		}
 	}
 	p := plan.Compute(&cluster.Snapshot{Services: services.Map(), Node: snapshot.Node}, &plan.Options{}, nil)
-	fake := nfttest.New(dialectOf(cluster.IPv4).nftFamily, TableName)
+	fake := nfttest.New(dialectOf(cluster.IPv4).number, TableName)
 	restricted := func() int {
 		text := fake.Dump()
 		_, chain, _ := strings.Cut(text, "chain "+chainRanges+" {")

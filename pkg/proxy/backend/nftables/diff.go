@@ -120,7 +120,7 @@ func (p *patch) chains() {
 	if p.skeleton == nil {
 		return
 	}
-	for t := range p.after.targets.All() { // no existing chain can be trusted
+	for t := range p.after.targets.All() { // what the existing ones hold is not known
 		if _, exists := p.before.targets.Get(t); exists {
 			p.rewriteChains = append(p.rewriteChains, t)
 		}

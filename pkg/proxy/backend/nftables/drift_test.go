@@ -11,6 +11,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
@@ -21,7 +22,7 @@ import (
 
 // oneFake returns a backend on one fake table.
 func oneFake() (*Backend, *nfttest.Fake) {
-	table := nfttest.New(knftables.IPv4Family, TableName)
+	table := nfttest.New(nf.IPv4, TableName)
 	return newBackend(testOptions, table), table
 }
 
@@ -97,13 +98,13 @@ func slotKey(b *Backend, frontend plan.Frontend, slot uint32) []byte {
 
 // replaceEndpoint replaces the endpoint of a slot externally.
 func replaceEndpoint(f *nfttest.Fake, key []byte) error {
-	elsewhere := nft.Element{Key: key, Value: []byte{192, 0, 2, 1, 0, 80, 0, 0}}
+	elsewhere := nf.Element{Key: key, Value: []byte{192, 0, 2, 1, 0, 80, 0, 0}}
 	return errors.Join(f.External().DeleteElement(mapEndpoints, key), f.External().AddElement(mapEndpoints, &elsewhere))
 }
 
 // TestCheckFindsTampering changes each kind of object externally.
 func TestCheckFindsTampering(t *testing.T) {
-	other := nft.Element{Key: []byte{10, 96, 0, 200}}
+	other := nf.Element{Key: []byte{10, 96, 0, 200}}
 	ways := map[string]func(*testing.T, *nfttest.Fake) error{
 		"delete the table": func(_ *testing.T, f *nfttest.Fake) error { return f.External().FlushRuleset() },
 		"add a rule":       func(_ *testing.T, f *nfttest.Fake) error { return f.External().AddRule("nat-prerouting", "accept") },
@@ -121,7 +122,7 @@ func TestCheckFindsTampering(t *testing.T) {
 			return errors.Join(f.External().DeleteElement(setClusterIPs, lastKey(t, f, setClusterIPs)), f.External().AddElement(setClusterIPs, &other))
 		},
 		"lead a service elsewhere": func(t *testing.T, f *nfttest.Fake) error {
-			elsewhere := nft.Element{Key: firstKey(t, f, mapServices), Chain: chainLayout}
+			elsewhere := nf.Element{Key: firstKey(t, f, mapServices), Chain: chainLayout}
 			return errors.Join(f.External().DeleteElement(mapServices, elsewhere.Key), f.External().AddElement(mapServices, &elsewhere))
 		},
 		"delete a service": func(t *testing.T, f *nfttest.Fake) error {
@@ -323,7 +324,7 @@ func TestCheckWithoutCounts(t *testing.T) {
 	if drifts, err := b.Check(t.Context()); err != nil || len(drifts) > 0 {
 		t.Fatalf("unmodified, but Check returned %v, %v", drifts, err)
 	}
-	if err := table.External().AddElement(setClusterIPs, &nft.Element{Key: []byte{10, 96, 0, 200}}); err != nil {
+	if err := table.External().AddElement(setClusterIPs, &nf.Element{Key: []byte{10, 96, 0, 200}}); err != nil {
 		t.Fatal(err)
 	}
 	if drifts, err := b.Check(t.Context()); err != nil || len(drifts) != 1 {

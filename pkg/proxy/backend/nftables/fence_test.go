@@ -7,6 +7,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -20,14 +21,14 @@ type recorded struct {
 }
 
 func (r *recorded) Run(ctx context.Context, tx *nft.Transaction) error {
-	r.text += tx.Onto(knftables.NewFake(r.Family(), r.Name()).NewTransaction()).String()
+	r.text += tx.Onto(knftables.NewFake(knftables.Family(r.Family().String()), r.Name()).NewTransaction()).String()
 	return r.Fake.Run(ctx, tx)
 }
 
 // TestFenceIsRemoved removes bounds that need one set for clients: that is deleted, and no other is declared for it, since the kernel
 // allocates memory for all of its clients.
 func TestFenceIsRemoved(t *testing.T) {
-	table := &recorded{Fake: nfttest.New(knftables.IPv4Family, TableName)}
+	table := &recorded{Fake: nfttest.New(nf.IPv4, TableName)}
 	b, c := newBackend(testOptions, table), clusters.NewSized(2, 2)
 	c.Options.Fences.On = true
 	was, _ := c.Services.Get(clusters.NameAt(1))

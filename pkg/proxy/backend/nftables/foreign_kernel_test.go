@@ -6,8 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"sigs.k8s.io/knftables"
-
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
@@ -17,7 +16,7 @@ import (
 // countlessKernel is a kernel's table without the sizes of sets, as kernels before 6.18 or so return it.
 type countlessKernel struct{ nft.Table }
 
-func (c countlessKernel) Objects(ctx context.Context) (nft.Objects, error) {
+func (c countlessKernel) Objects(ctx context.Context) (nf.Objects, error) {
 	o, err := c.Table.Objects(ctx)
 	for i := range o.Sets {
 		o.Sets[i].Count = -1
@@ -33,15 +32,15 @@ func (c countlessKernel) Again() (nft.Table, error) {
 // TestKernelForeignElements has nft add an element to a set of more than 10,000, in both families.
 func TestKernelForeignElements(t *testing.T) {
 	for _, test := range []struct {
-		family    knftables.Family
+		family    nf.Family
 		plan      *plan.Plan
 		set       string
 		key, rest string
 	}{
-		{knftables.IPv4Family, clusters.NewSized(10_100, 1).Plan(), mapEndpoints, "198.51.100.1 . tcp . 443 . 0", " : 192.0.2.1 . 443"},
-		{knftables.IPv6Family, plan.Compute(clusters.WithExternalIPs(5_100), &plan.Options{}, nil), setUnserved, "2001:db8::1 . tcp . 443", ""},
+		{nf.IPv4, clusters.NewSized(10_100, 1).Plan(), mapEndpoints, "198.51.100.1 . tcp . 443 . 0", " : 192.0.2.1 . 443"},
+		{nf.IPv6, plan.Compute(clusters.WithExternalIPs(5_100), &plan.Options{}, nil), setUnserved, "2001:db8::1 . tcp . 443", ""},
 	} {
-		t.Run(string(test.family), func(t *testing.T) {
+		t.Run(test.family.String(), func(t *testing.T) {
 			netns.Enter(t, "nft")
 			kernel, err := nft.Open(test.family, TableName)
 			if err != nil {
@@ -50,7 +49,7 @@ func TestKernelForeignElements(t *testing.T) {
 			b := newBackend(testOptions, countlessKernel{kernel})
 			defer b.Close()
 			mustSync(t, b, test.plan)
-			set := string(test.family) + " " + TableName + " " + test.set
+			set := test.family.String() + " " + TableName + " " + test.set
 			for range 2 { // the notifications name the second one
 				if out, err := exec.Command("nft", "add element "+set+" { "+test.key+test.rest+" }").CombinedOutput(); err != nil {
 					t.Fatalf("%v: %s", err, out)

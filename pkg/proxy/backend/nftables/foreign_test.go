@@ -6,8 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"sigs.k8s.io/knftables"
-
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
@@ -16,7 +15,7 @@ import (
 )
 
 // strange returns an element like the first of a set, with another address or protocol; nil if the set is empty.
-func strange(t *testing.T, table nft.Table, set string) *nft.Element {
+func strange(t *testing.T, table nft.Table, set string) *nf.Element {
 	t.Helper()
 	for e, err := range table.Elements(t.Context(), set) {
 		if err != nil {
@@ -24,7 +23,7 @@ func strange(t *testing.T, table nft.Table, set string) *nft.Element {
 		}
 		key := bytes.Clone(e.Key)
 		key[0] ^= 0x60
-		return &nft.Element{Key: key, Value: bytes.Clone(e.Value), Chain: e.Chain}
+		return &nf.Element{Key: key, Value: bytes.Clone(e.Value), Chain: e.Chain}
 	}
 	return nil
 }
@@ -45,7 +44,7 @@ func found(t *testing.T, b *Backend) (details []string) {
 func TestForeignElements(t *testing.T) {
 	snapshot := clusters.WithExternalIPs(20)
 	p := plan.Compute(snapshot, &plan.Options{}, nil)
-	for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
+	for _, family := range []nf.Family{nf.IPv4, nf.IPv6} {
 		for _, counting := range []backend.Counting{backend.CountEndpoints, backend.CountNothing} {
 			for _, sizes := range []bool{true, false} {
 				for _, lost := range []bool{true, false} {
@@ -88,7 +87,7 @@ func TestForeignElements(t *testing.T) {
 // TestForeignElementInLargeSet is the same with sets of more than 10,000 elements on a kernel that does not report their sizes, while
 // our own Syncs add and remove elements that other programs write at the same time.
 func TestForeignElementInLargeSet(t *testing.T) {
-	fake := nfttest.New(knftables.IPv4Family, TableName)
+	fake := nfttest.New(nf.IPv4, TableName)
 	b, c := newBackend(testOptions, &hooked{Fake: fake, countless: true}), clusters.NewSized(10_100, 1)
 	defer b.Close()
 	mustSync(t, b, c.Plan())
@@ -103,7 +102,7 @@ func TestForeignElementInLargeSet(t *testing.T) {
 	}
 	holds(t, b, c.Plan())
 	// An element that was another program's, and that we want before it is looked up, is right.
-	early := &nft.Element{Key: clusters.AddrAt(172<<24, 10_100).AsSlice()}
+	early := &nf.Element{Key: clusters.AddrAt(172<<24, 10_100).AsSlice()}
 	if err := fake.External().AddElement(setClusterIPs, early); err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
 
 const (
@@ -31,7 +31,7 @@ type search struct {
 	pool  poolID
 	times int
 	// gone are the clients to delete that were found.
-	gone []nft.Element
+	gone []nf.Element
 }
 
 // add adds maps, in front of those that wait: a small map is done in the Sync in which the endpoint leaves.
@@ -107,7 +107,7 @@ func (s *search) read(o *output, clients *set, holds *content) (count int, _ err
 }
 
 // remove deletes clients, except those whose endpoint has come back.
-func (s *search) remove(o *output, clients *set, holds *content, gone []nft.Element) error {
+func (s *search) remove(o *output, clients *set, holds *content, gone []nf.Element) error {
 	var in buffer
 	o.batch.Reset()
 	for i := range gone {

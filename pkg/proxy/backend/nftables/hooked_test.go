@@ -4,8 +4,7 @@ import (
 	"context"
 	"iter"
 
-	"sigs.k8s.io/knftables"
-
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 )
@@ -22,7 +21,7 @@ type hooked struct {
 }
 
 // newHooked returns an empty table of IPv4.
-func newHooked() *hooked { return &hooked{Fake: nfttest.New(knftables.IPv4Family, TableName)} }
+func newHooked() *hooked { return &hooked{Fake: nfttest.New(nf.IPv4, TableName)} }
 
 // before has a function called before the operations of a name.
 func (h *hooked) before(operation string, call func() error) {
@@ -47,7 +46,7 @@ func (h *hooked) Again() (nft.Table, error) {
 	return &hooked{Fake: h.Beside(h.Fake), around: h.around, countless: h.countless}, nil
 }
 
-func (h *hooked) Commit(ctx context.Context, b *nft.Batch) error {
+func (h *hooked) Commit(ctx context.Context, b *nf.Batch) error {
 	h.used += b.Len()
 	return h.do("Commit", func() error { return h.Fake.Commit(ctx, b) })
 }
@@ -56,7 +55,7 @@ func (h *hooked) Run(ctx context.Context, tx *nft.Transaction) error {
 	return h.do("Run", func() error { return h.Fake.Run(ctx, tx) })
 }
 
-func (h *hooked) Objects(ctx context.Context) (o nft.Objects, err error) {
+func (h *hooked) Objects(ctx context.Context) (o nf.Objects, err error) {
 	err = h.do("Objects", func() error { o, err = h.Fake.Objects(ctx); return err })
 	for i := range o.Sets {
 		if h.countless {
@@ -71,24 +70,24 @@ func (h *hooked) Fingerprint(ctx context.Context, except string) (digest string,
 	return digest, objects, err
 }
 
-func (h *hooked) Elements(ctx context.Context, set string) iter.Seq2[nft.Element, error] {
+func (h *hooked) Elements(ctx context.Context, set string) iter.Seq2[nf.Element, error] {
 	return h.sequence("Elements", h.Fake.Elements(ctx, set))
 }
 
-func (h *hooked) Find(ctx context.Context, set string, keys iter.Seq[[]byte]) iter.Seq2[nft.Element, error] {
+func (h *hooked) Find(ctx context.Context, set string, keys iter.Seq[[]byte]) iter.Seq2[nf.Element, error] {
 	return h.sequence("Find", h.Fake.Find(ctx, set, keys))
 }
 
-func (h *hooked) sequence(operation string, of iter.Seq2[nft.Element, error]) iter.Seq2[nft.Element, error] {
-	return func(yield func(nft.Element, error) bool) {
+func (h *hooked) sequence(operation string, of iter.Seq2[nf.Element, error]) iter.Seq2[nf.Element, error] {
+	return func(yield func(nf.Element, error) bool) {
 		done := false
 		err := h.do(operation, func() error {
 			done = true
-			of(func(e nft.Element, err error) bool { h.used++; return yield(e, err) })
+			of(func(e nf.Element, err error) bool { h.used++; return yield(e, err) })
 			return nil
 		})
 		if err != nil && !done {
-			yield(nft.Element{}, err)
+			yield(nf.Element{}, err)
 		}
 	}
 }

@@ -30,7 +30,7 @@ func newBackend(opts Options, tables ...nft.Table) *Backend {
 	} else {
 		var watched []nf.TableName
 		for _, table := range tables {
-			watched = append(watched, nf.TableName{Family: nf.ParseFamily(string(table.Family())), Name: table.Name()})
+			watched = append(watched, nf.TableName{Family: table.Family(), Name: table.Name()})
 		}
 		watch, err := nf.OpenWatch(watched...)
 		if err != nil {
@@ -46,8 +46,8 @@ func lose(b *Backend) { b.families[0].table.(interface{ Lose() }).Lose() }
 
 // fakes returns a backend on two fake tables.
 func fakes() (*Backend, []*nfttest.Fake) {
-	v4 := nfttest.New(dialectOf(cluster.IPv4).nftFamily, TableName)
-	v6 := nfttest.New(dialectOf(cluster.IPv6).nftFamily, TableName).Beside(v4)
+	v4 := nfttest.New(dialectOf(cluster.IPv4).number, TableName)
+	v6 := nfttest.New(dialectOf(cluster.IPv6).number, TableName).Beside(v4)
 	return newBackend(testOptions, v4, v6), []*nfttest.Fake{v4, v6}
 }
 

@@ -3,8 +3,7 @@ package nftables
 import (
 	"testing"
 
-	"sigs.k8s.io/knftables"
-
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
@@ -15,7 +14,7 @@ func TestKernelUserNamespace(t *testing.T) {
 	if !netns.InUserNamespace(t, "nft") {
 		return
 	}
-	for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
+	for _, family := range []nf.Family{nf.IPv4, nf.IPv6} {
 		table, err := nft.Open(family, TableName)
 		if err != nil {
 			t.Fatal(err)

@@ -6,6 +6,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -30,7 +31,7 @@ func follows(t *testing.T, b *Backend, table nft.Table) {
 	}
 	batch := table.NewBatch()
 	for i := range 10_000 {
-		batch.Add(b.families[0].schema.ref(setClusterIPs), &nft.Element{Key: append(clusters.AddrAt(198<<24, i).AsSlice(), make([]byte, len(b.families[0].schema.any.AsSlice())-4)...)})
+		batch.Add(b.families[0].schema.ref(setClusterIPs), &nf.Element{Key: append(clusters.AddrAt(198<<24, i).AsSlice(), make([]byte, len(b.families[0].schema.any.AsSlice())-4)...)})
 		if batch.Full() {
 			if err := table.Commit(t.Context(), batch); err != nil {
 				t.Fatal(err)
@@ -49,7 +50,7 @@ func follows(t *testing.T, b *Backend, table nft.Table) {
 
 // TestSmallTransactions checks that no transaction is larger than the socket can send at once.
 func TestSmallTransactions(t *testing.T) {
-	for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
+	for _, family := range []nf.Family{nf.IPv4, nf.IPv6} {
 		table := nfttest.New(family, TableName)
 		table.LimitSend(small)
 		follows(t, newBackend(testOptions, table), table)
@@ -58,7 +59,7 @@ func TestSmallTransactions(t *testing.T) {
 
 // TestSmallForgetting forgets more clients than can be deleted at once.
 func TestSmallForgetting(t *testing.T) {
-	for _, family := range []knftables.Family{knftables.IPv4Family, knftables.IPv6Family} {
+	for _, family := range []nf.Family{nf.IPv4, nf.IPv6} {
 		table := nfttest.New(family, TableName)
 		table.LimitSend(small)
 		f := newBackend(testOptions, table).families[0]

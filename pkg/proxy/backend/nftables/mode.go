@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"sigs.k8s.io/knftables"
-
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
@@ -21,13 +19,13 @@ var _ backend.Mode = Mode{}
 // Open implements [backend.Mode], with a table for each family. It requires nft, and a kernel and privileges that allow
 // writing tables ([nft.OpenUsable]).
 func (m Mode) Open(ctx context.Context, families ...cluster.Family) (backend.Backend, error) {
-	var dialects []knftables.Family
+	var numbers []nf.Family
 	var watched []nf.TableName
 	for _, family := range families {
-		d := dialectOf(family)
-		dialects, watched = append(dialects, d.nftFamily), append(watched, nf.TableName{Family: d.number, Name: TableName})
+		number := dialectOf(family).number
+		numbers, watched = append(numbers, number), append(watched, nf.TableName{Family: number, Name: TableName})
 	}
-	tables, err := nft.OpenUsable(ctx, TableName, dialects...)
+	tables, err := nft.OpenUsable(ctx, TableName, numbers...)
 	if err != nil {
 		return nil, err
 	}

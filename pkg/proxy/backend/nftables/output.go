@@ -5,6 +5,7 @@ import (
 
 	"sigs.k8s.io/knftables"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 )
 
@@ -16,7 +17,7 @@ const maxTransaction = 10_000
 type output struct {
 	ctx   context.Context
 	table nft.Table
-	batch *nft.Batch
+	batch *nf.Batch
 
 	elements, rules int
 	transactions    uint32

@@ -43,7 +43,7 @@ func try(ctx context.Context, family cluster.Family, objects string) error {
 		address = "2001:db8::1"
 	}
 	spelled := strings.NewReplacer("$ip", d.ip, "$type", d.addr, "$address", address)
-	return nft.Check(ctx, fmt.Sprintf("table %s kube-proxy-check {\n%s\n}\n", d.nftFamily, spelled.Replace(objects)))
+	return nft.Check(ctx, fmt.Sprintf("table %s kube-proxy-check {\n%s\n}\n", d.ip, spelled.Replace(objects)))
 }
 
 // Fences is part of [backend.Mode].

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -96,7 +97,7 @@ func newReader(ctx context.Context, table nft.Table, s *schema, large int) *read
 }
 
 // chains determines whether the skeleton is known, and which sized chains exist.
-func (r *reader) chains(chains []nft.Chain) error {
+func (r *reader) chains(chains []nf.Chain) error {
 	fixed := map[string]bool{}
 	for _, c := range newWriter(r.out.holds.schema, &plan.Node{}, Options{}).fixed() {
 		fixed[c.name] = true
@@ -124,7 +125,7 @@ func (r *reader) chains(chains []nft.Chain) error {
 }
 
 // flowtables records the devices of the flowtable, and which other ones there are.
-func (r *reader) flowtables(flowtables []nft.Flowtable) {
+func (r *reader) flowtables(flowtables []nf.Flowtable) {
 	for _, f := range flowtables {
 		if !r.out.holds.schema.fast || f.Name != flowtable {
 			r.out.leftovers.flowtables = append(r.out.leftovers.flowtables, f.Name)
@@ -137,7 +138,7 @@ func (r *reader) flowtables(flowtables []nft.Flowtable) {
 }
 
 // sets reads the sets of the schema.
-func (r *reader) sets(sets []nft.Set) error {
+func (r *reader) sets(sets []nf.Set) error {
 	for _, found := range r.known(sets) {
 		if err := r.elements(found); err != nil {
 			return fmt.Errorf("read %s: %w", found.Name, err)
@@ -148,12 +149,12 @@ func (r *reader) sets(sets []nft.Set) error {
 
 // knownSet is a set of the schema in the kernel.
 type knownSet struct {
-	nft.Set
+	nf.Set
 	row *set
 }
 
 // known returns the sets of the schema, in the order in which to read them, and records the others.
-func (r *reader) known(sets []nft.Set) (known []knownSet) {
+func (r *reader) known(sets []nf.Set) (known []knownSet) {
 	for _, found := range sets {
 		pool, clients := parseClients(found.Name)
 		chain, meter := parseMeter(found.Name)
@@ -211,7 +212,7 @@ func (r *reader) slotKeys(s *set) iter.Seq[[]byte] {
 }
 
 // take adds the elements of a set to the content, and returns their number. Elements that cannot be decoded are strays.
-func (r *reader) take(s *set, elements iter.Seq2[nft.Element, error]) (count int, _ error) {
+func (r *reader) take(s *set, elements iter.Seq2[nf.Element, error]) (count int, _ error) {
 	in := newBuffer()
 	for raw, err := range elements {
 		if err != nil {

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -92,7 +92,7 @@ func renderNodeAddrs(node *plan.Node) cluster.Map[netip.Addr, int] {
 // renderRoute renders the elements of one frontend.
 func renderRoute(r *plan.Route) *entry {
 	e := &entry{slots: r.Pool.Slots()}
-	e.comment, e.onLocalhost, e.fast = nft.CutComment(r.Name), r.RejectOnLocalhost, r.FastPath
+	e.comment, e.onLocalhost, e.fast = nf.CutComment(r.Name), r.RejectOnLocalhost, r.FastPath
 	e.unserved, e.dropped = r.Verdict == plan.Reject || r.Verdict == plan.Drop, r.Verdict == plan.Drop
 	t := target{nodePort: r.Frontend.IsNodePort(), n: uint32(len(e.slots)), by: r.Pool.By()}
 	switch {

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
@@ -296,7 +296,7 @@ func (in *buffer) remember(t target, name string) {
 }
 
 // encode returns the kernel's element, which is valid until the buffer is used again.
-func (s *set) encode(e *element, in *buffer) nft.Element {
+func (s *set) encode(e *element, in *buffer) nf.Element {
 	in.key, in.value = in.key[:0], in.value[:0]
 	for i := range s.key {
 		in.key = s.key[i].encode(in.key, e)
@@ -304,7 +304,7 @@ func (s *set) encode(e *element, in *buffer) nft.Element {
 	for i := range s.value {
 		in.value = s.value[i].encode(in.value, e)
 	}
-	encoded := nft.Element{Key: in.key, Value: in.value, Comment: e.comment}
+	encoded := nf.Element{Key: in.key, Value: in.value, Comment: e.comment}
 	if s.verdict {
 		encoded.Chain = in.name(e.goes)
 	}
@@ -313,7 +313,7 @@ func (s *set) encode(e *element, in *buffer) nft.Element {
 
 // decode decodes an element from the kernel; the result is valid until the buffer is used again. It fails for elements
 // that this proxy does not write.
-func (s *set) decode(raw *nft.Element, in *buffer) (e *element, err error) {
+func (s *set) decode(raw *nf.Element, in *buffer) (e *element, err error) {
 	in.decoded = element{comment: raw.Comment}
 	e = &in.decoded
 	if s.nodePort {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft"
+	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/cases"
 )
@@ -46,7 +46,7 @@ func TestEverySetDecodes(t *testing.T) {
 				long, short := raw, raw
 				long.Key = slices.Concat(raw.Key, []byte{0, 0, 0, 0})
 				short.Key = raw.Key[:len(raw.Key)-4]
-				for _, other := range []nft.Element{long, short} {
+				for _, other := range []nf.Element{long, short} {
 					if got, err := set.decode(&other, new(buffer)); err == nil {
 						t.Fatalf("%s, %s: key %x parsed as %+v", f.schema.family, set.name, other.Key, got)
 					}
@@ -65,7 +65,7 @@ func TestEverySetIsAudited(t *testing.T) {
 			"delete": func() error { return table.External().DeleteElement(set.name, firstKey(t, table, set.name)) },
 			"replace": func() error {
 				key := firstKey(t, table, set.name)
-				strange := nft.Element{Key: make([]byte, len(key)), Value: make([]byte, valueLen(set))}
+				strange := nf.Element{Key: make([]byte, len(key)), Value: make([]byte, valueLen(set))}
 				if set.verdict {
 					strange.Chain = chainLayout
 				}

@@ -115,7 +115,7 @@ func (w *writer) fixed() (chains []chain) {
 	values := map[string][]string{
 		"$ip": {w.ip}, "$localhost": {w.localhost}, "$frontend": {w.ip + " daddr . meta l4proto . th dport"}, "$clusterIP": {w.ip + " daddr @" + setClusterIPs},
 		"$onNode": {w.ip + " daddr @" + setNodeAddrs + " meta l4proto . th dport"}, "$serviceCIDR": nil,
-		"$mark": {fmt.Sprintf("0x%x", w.mark)}, "$setMark": {nft.Rule{nft.SetMark(w.mark)}.Text(w.nftFamily)}, "$fastAfter": {strconv.Itoa(plan.FastPathAfter)},
+		"$mark": {fmt.Sprintf("0x%x", w.mark)}, "$setMark": {nft.Rule{nft.SetMark(w.mark)}.Text(w.number)}, "$fastAfter": {strconv.Itoa(plan.FastPathAfter)},
 		"$ipv4": when(w.family == cluster.IPv4), "$fast": when(w.fast), "$resetTCP": when(w.node.ResetTCP),
 	}
 	for _, cidr := range w.node.ServiceCIDRs {
@@ -290,7 +290,7 @@ func (w *writer) fenceChain(t target, f *cluster.Fence) chain {
 func (w *writer) chain(t target) chain {
 	c := chain{name: t.name()}
 	for _, rule := range w.sized(t) {
-		c.rules = append(c.rules, rule.Text(w.nftFamily))
+		c.rules = append(c.rules, rule.Text(w.number))
 	}
 	return c
 }

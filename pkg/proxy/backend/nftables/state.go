@@ -76,7 +76,7 @@ type family struct {
 	opts   Options
 	schema *schema
 	table  nft.Table
-	batch  *nft.Batch
+	batch  *nf.Batch
 	// audit is what another goroutine does, or has done; nil if nothing.
 	audit *audit
 	// have is what the table holds; nil if that is not known. found is what was read before the first Sync, nil otherwise.
@@ -103,7 +103,7 @@ type audit struct {
 func newFamily(opts Options, table nft.Table) *family {
 	counting := opts.Counters.Counting
 	of := cluster.IPv4
-	if table.Family() == dialectOf(cluster.IPv6).nftFamily {
+	if table.Family() == dialectOf(cluster.IPv6).number {
 		of = cluster.IPv6
 	}
 	f := &family{opts: opts, schema: newSchema(of, counting, false), table: table, batch: table.NewBatch()}
@@ -113,7 +113,7 @@ func newFamily(opts Options, table nft.Table) *family {
 
 // onTable calls a function with the table of a family, over a socket of its own.
 func onTable(family cluster.Family, do func(nft.Table) error) error {
-	table, err := nft.Open(dialectOf(family).nftFamily, TableName)
+	table, err := nft.Open(dialectOf(family).number, TableName)
 	if err != nil {
 		return wrap(family, err)
 	}

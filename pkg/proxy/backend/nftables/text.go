@@ -15,7 +15,7 @@ func (m Mode) Render(p *plan.Plan, family cluster.Family) string {
 	want := m.Options.render(p, nothing(newSchema(family, m.Options.Counters.Counting, false)))
 	schema := want.schema
 	t := &text{}
-	t.line(0, "table %s %s {", schema.nftFamily, TableName)
+	t.line(0, "table %s %s {", schema.ip, TableName)
 	for _, protocol := range protocols {
 		t.block("counter "+localhostCounter(protocol), nil)
 	}
