@@ -68,6 +68,7 @@ func TestStates(t *testing.T) {
 			"kube-proxy-silent":    {},
 			"kube-proxy-forbidden": {forbidden: true},
 			"kube-proxy-pulls":     {waiting: "ImagePullBackOff"},
+			"kube-proxy-crashes":   {waiting: "CrashLoopBackOff", pages: upstream().pages},
 		}}
 		report := ask(t, s)
 		out := report.Text()
@@ -82,8 +83,9 @@ func TestStates(t *testing.T) {
 			`silent - - - - 0 0 Unreachable: nothing listens on port 10249 of localhost`,
 			`forbidden - - - - 0 0 Forbidden: `,
 			`pulls - - - - 0 0 NotRunning: the pod is Pending: ImagePullBackOff`,
+			`crashes - - - - 0 0 NotRunning: the pod is Running: CrashLoopBackOff`,
 			`bare - - - - 0 0 NoPod: no pod of a proxy`,
-			`11 nodes: 1 OK, 1 Failing, 1 Forbidden, 1 Foreign, 1 NoPod, 1 NotRunning, 1 Unreachable.`,
+			`12 nodes: 1 OK, 1 Failing, 1 Forbidden, 1 Foreign, 1 NoPod, 2 NotRunning, 1 Unreachable.`,
 		} {
 			if !strings.Contains(strings.Join(strings.Fields(out), " "), line) {
 				t.Errorf("without %q:\n%s", line, out)
