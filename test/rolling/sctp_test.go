@@ -4,6 +4,7 @@ package rolling
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -141,6 +142,9 @@ func echoes(host *netns.Host, at netip.AddrPort) error {
 				defer unix.Close(fd)
 				for buffer := make([]byte, 16); ; {
 					n, err := unix.Read(fd, buffer)
+					if errors.Is(err, unix.EINTR) {
+						continue
+					}
 					if err != nil || n == 0 {
 						return
 					}
@@ -155,26 +159,47 @@ func echoes(host *netns.Host, at netip.AddrPort) error {
 }
 
 // associate connects an address of a host.
-func associate(from *netns.Host, source netip.Addr, to netip.AddrPort) (int, error) {
-	fd, err := sctp(from, netip.AddrPortFrom(source, 0))
-	if err == nil {
-		err = unix.Connect(fd, sockaddr(to))
-	}
+func associate(from *netns.Host, source netip.Addr, to netip.AddrPort) (fd int, err error) {
+	err = uninterrupted(func() error {
+		if fd, err = sctp(from, netip.AddrPortFrom(source, 0)); err != nil {
+			return err
+		}
+		if err = unix.Connect(fd, sockaddr(to)); err != nil {
+			unix.Close(fd)
+		}
+		return err
+	})
 	if err != nil {
-		return fd, fmt.Errorf("connect to %s: %w", to, err)
+		return -1, fmt.Errorf("connect to %s: %w", to, err)
 	}
 	return fd, nil
 }
 
 // echo sends a request, and waits for its answer.
 func echo(fd int) error {
-	if _, err := unix.Write(fd, []byte("ping")); err != nil {
+	err := uninterrupted(func() error {
+		_, err := unix.Write(fd, []byte("ping"))
+		return err
+	})
+	if err != nil {
 		return fmt.Errorf("write: %w", err)
 	}
-	buffer := make([]byte, 16)
-	n, err := unix.Read(fd, buffer)
-	if err != nil || string(buffer[:max(n, 0)]) != "ping" {
+	buffer, n := make([]byte, 16), 0
+	err = uninterrupted(func() (err error) {
+		n, err = unix.Read(fd, buffer)
+		return err
+	})
+	if err != nil || string(buffer[:n]) != "ping" {
 		return fmt.Errorf("read %q: %w", buffer[:max(n, 0)], err)
 	}
 	return nil
+}
+
+// uninterrupted repeats a system call that a signal of Go's runtime interrupts.
+func uninterrupted(call func() error) error {
+	for {
+		if err := call(); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
 }
