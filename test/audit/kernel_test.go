@@ -70,7 +70,9 @@ func TestKernelAudit(t *testing.T) {
 			after := w.run(ours, "nftables")
 			if fromIPVS {
 				must(t, exec.Command("modprobe", "-a", "ip_vs", "ip_vs_sh", "ip_set", "dummy").Run())
-				w.compare("Kubernetes' own in ipvs", "nftables", w.run(theirs, "ipvs"), after, s.audit(t, "--to-mode", "nftables"))
+				before := w.run(theirs, "ipvs")
+				w.compare("Kubernetes' own in ipvs", "nftables", before, after, s.audit(t, "--to-mode", "nftables"))
+				w.compare("Kubernetes' own in ipvs", "iptables", before, w.run(ours, "iptables"), s.audit(t, "--to-mode", "iptables"))
 				return
 			}
 			before := w.run(ours, "iptables")
