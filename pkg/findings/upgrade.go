@@ -127,7 +127,8 @@ func (a *Analyzer) status(s *corev1.Service) {
 // nodePorts finds node ports that are served on other addresses after a change of mode.
 func (a *Analyzer) nodePorts(s *corev1.Service) {
 	more, less := a.options.From, a.options.To
-	if less.Everywhere && !more.Everywhere || len(less.Localhost) > len(more.Localhost) {
+	everywhere := more.Everywhere != less.Everywhere
+	if everywhere && less.Everywhere || !everywhere && len(less.Localhost) > len(more.Localhost) {
 		more, less = less, more
 	}
 	var ports, onLocalhost []string // that more serves in more places than less
@@ -141,15 +142,15 @@ func (a *Analyzer) nodePorts(s *corev1.Service) {
 			onLocalhost = append(onLocalhost, text)
 		}
 	}
-	if len(ports) == 0 || unserved(s) != "" || less.Everywhere {
+	if len(ports) == 0 || unserved(s) != "" {
 		return
 	}
 	const localhost = "127.0.0.1, which clients on the node may use"
 	message := strings.Join(ports, ", ") + ": " + more.Mode + " mode serves them on "
 	switch {
-	case more.Everywhere && len(onLocalhost) > 0:
+	case everywhere && len(onLocalhost) > 0:
 		message += "every address of a node and on " + localhost + "; " + less.Mode + " mode on the primary addresses"
-	case more.Everywhere:
+	case everywhere:
 		message += "every address of a node; " + less.Mode + " mode on the primary addresses"
 	case len(onLocalhost) == 0:
 		return

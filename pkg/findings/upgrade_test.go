@@ -94,8 +94,12 @@ func TestUpgradeFindings(t *testing.T) {
 		{"node ports without localhost", plainPorts, change(true, nil, nil), []string{
 			"NodePortsDifferByMode Service shop/web: 30080/TCP, 30053/UDP: iptables mode serves them on every address of a node; nftables mode on the primary addresses"}},
 		{"node ports that are the same everywhere", plainPorts, Options{}, nil},
-		{"node ports that are on all addresses in both modes", plainPorts,
-			Options{From: ModeNodePorts{"ipvs", true, nil}, To: ModeNodePorts{"iptables", true, all}}, nil},
+		{"node ports that are on all addresses in both modes", plainPorts, Options{From: ModeNodePorts{"ipvs", true, nil}, To: ModeNodePorts{"iptables", true, nil}}, nil},
+		{"node ports that are on localhost after the change", plainPorts,
+			Options{From: ModeNodePorts{"ipvs", true, nil}, To: ModeNodePorts{"iptables", true, all}}, []string{
+				"NodePortsDifferByMode Service shop/web: 30080/TCP, 30053/UDP: iptables mode serves them on 127.0.0.1, which clients on the node may use; ipvs mode does not"}},
+		{"node ports on fewer addresses, and on localhost", plainPorts, change(true, nil, []string{"TCP"}), []string{
+			"NodePortsDifferByMode Service shop/web: 30080/TCP, 30053/UDP: iptables mode serves them on every address of a node; nftables mode on the primary addresses"}},
 		{"a node", fmt.Sprintf(node, ""), both, nil},
 		{"a node that reports a proxy", fmt.Sprintf(node, ", nodeInfo: {kubeProxyVersion: v1.30.0}"), both,
 			[]string{"NodeKubeProxyVersion Node /n1: status.nodeInfo.kubeProxyVersion says v1.30.0, which is kubelet's version"}},

@@ -68,6 +68,7 @@ func TestStates(t *testing.T) {
 			"kube-proxy-silent":    {},
 			"kube-proxy-forbidden": {forbidden: true},
 			"kube-proxy-pulls":     {waiting: "ImagePullBackOff"},
+			"kube-proxy-crashes":   {waiting: "CrashLoopBackOff", pages: upstream().pages},
 		}}
 		report := ask(t, s)
 		out := report.Text()
@@ -78,12 +79,13 @@ func TestStates(t *testing.T) {
 			`waits v0.5.0 nftables ok 0s 1 1 waits for the API server to list services`,
 			`fails v0.5.0 nftables ok 0s 1 1 Failing: IPv6: the last sync failed: busy`,
 			`older v0.5.0 nftables ok 0s 1 1 an older version of this program: what it knows cannot be compared`,
-			`upstream v1.37.2 ipvs ok - 0 0 Foreign: Kubernetes' own kube-proxy, or a version without this API (image kube-proxy:v1.37.2)`,
-			`silent - - - - 0 0 Unreachable: nothing listens on port 10249 of localhost`,
-			`forbidden - - - - 0 0 Forbidden: `,
-			`pulls - - - - 0 0 NotRunning: the pod is Pending: ImagePullBackOff`,
-			`bare - - - - 0 0 NoPod: no pod of a proxy`,
-			`11 nodes: 1 OK, 1 Failing, 1 Forbidden, 1 Foreign, 1 NoPod, 1 NotRunning, 1 Unreachable.`,
+			`upstream v1.37.2 ipvs ok - - - Foreign: Kubernetes' own kube-proxy, or a version without this API (image kube-proxy:v1.37.2)`,
+			`silent - - - - - - Unreachable: nothing listens on port 10249 of localhost`,
+			`forbidden - - - - - - Forbidden: `,
+			`pulls - - - - - - NotRunning: the pod is Pending: ImagePullBackOff`,
+			`crashes - - - - - - NotRunning: the pod is Running: CrashLoopBackOff`,
+			`bare - - - - - - NoPod: no pod of a proxy`,
+			`12 nodes: 1 OK, 1 Failing, 1 Forbidden, 1 Foreign, 1 NoPod, 2 NotRunning, 1 Unreachable.`,
 		} {
 			if !strings.Contains(strings.Join(strings.Fields(out), " "), line) {
 				t.Errorf("without %q:\n%s", line, out)

@@ -92,13 +92,14 @@ func targetOf(node string, pod *corev1.Pod) target {
 	if c := proxyIn(pod); c != nil {
 		t.image = c.Image[strings.LastIndexByte(c.Image, '/')+1:]
 	}
-	if pod.Status.Phase == corev1.PodRunning {
-		return t
+	running := pod.Status.Phase == corev1.PodRunning
+	if !running {
+		t.problem = fmt.Sprintf("the pod is %s", pod.Status.Phase)
 	}
-	t.problem = fmt.Sprintf("the pod is %s", pod.Status.Phase)
 	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		if w := status.State.Waiting; w != nil && w.Reason != "" {
-			t.problem += ": " + strings.TrimSuffix(w.Reason+": "+w.Message, ": ")
+		// Others may wait in a pod that runs. If the proxy does, another program on the node may listen on its ports.
+		if w := status.State.Waiting; w != nil && w.Reason != "" && (!running || status.Name == container) {
+			t.problem = fmt.Sprintf("the pod is %s: %s", pod.Status.Phase, strings.TrimSuffix(w.Reason+": "+w.Message, ": "))
 			break
 		}
 	}

@@ -17,7 +17,11 @@ func (r *Report) Text() string {
 	t := &terminal.Table{}
 	t.Add("NODE", "VERSION", "MODE", "HEALTH", "SYNCED", "SERVICES", "DRIFTS", "STATUS")
 	for _, n := range r.Nodes {
-		t.Add(n.Name, cmp.Or(n.Version, "-"), cmp.Or(n.Mode, "-"), cmp.Or(n.Health, "-"), ago(r.Time, n.Synced), fmt.Sprint(n.Services), fmt.Sprint(n.Drifts), n.text())
+		services, drifts := "-", "-"
+		if n.State == Serving || n.State == Failing { // others are not asked for them
+			services, drifts = fmt.Sprint(n.Services), fmt.Sprint(n.Drifts)
+		}
+		t.Add(n.Name, cmp.Or(n.Version, "-"), cmp.Or(n.Mode, "-"), cmp.Or(n.Health, "-"), ago(r.Time, n.Synced), services, drifts, n.text())
 	}
 	var b strings.Builder
 	b.WriteString(t.String())

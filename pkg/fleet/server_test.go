@@ -120,10 +120,15 @@ func (s *apiServer) list() *corev1.PodList {
 	for name, p := range s.pods {
 		object := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
 			Spec: corev1.PodSpec{NodeName: strings.TrimPrefix(name, "kube-proxy-"), Containers: []corev1.Container{{Name: "kube-proxy", Image: "registry.k8s.io/kube-proxy:v1.37.2"}}}}
+		wait := func(container, reason string) {
+			object.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}}
+		}
 		if p.waiting != "" {
-			object.Status.Phase = corev1.PodPending
-			object.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: p.waiting}}}}
-		} else { // a pod that ends beside it, as during an update
+			if wait("kube-proxy", p.waiting); p.waiting != "CrashLoopBackOff" {
+				object.Status.Phase = corev1.PodPending
+			}
+		} else { // a pod that ends beside it, as during an update, and another container that fails
+			wait("exporter", "CrashLoopBackOff")
 			old := *object.DeepCopy()
 			old.Name, old.DeletionTimestamp = name+"-old", new(metav1.Now())
 			list.Items = append(list.Items, old)

@@ -58,10 +58,7 @@ type options struct {
 
 // run runs the suites on each release, in one machine a release.
 func (o *options) run(ctx context.Context) error {
-	chosen := suites()
-	if o.quick {
-		chosen = slices.DeleteFunc(chosen, func(s suite) bool { return s.quick == "" })
-	}
+	chosen := slices.DeleteFunc(suites(), func(s suite) bool { return o.quick && s.quick == "" || s.peer && o.peer == "" })
 	for _, name := range o.only {
 		if !slices.ContainsFunc(chosen, func(s suite) bool { return s.name == name }) {
 			return fmt.Errorf("no suite %q", name)

@@ -21,6 +21,8 @@ type suite struct {
 	all, quick string
 	// image means that the suite uses the tools of the container image, not those of the release.
 	image bool
+	// peer means that the suite needs Kubernetes' own kube-proxy.
+	peer bool
 	// releases are those on which the suite runs; nil means all.
 	releases []string
 }
@@ -44,6 +46,8 @@ func suites() []suite {
 		{name: "modes", folder: "test/restart", all: "^TestKernelModeSwitch$", releases: modern},
 		{name: "ipvs", folder: "test/kernels/ipvs", all: "^TestKernel", releases: modern},
 		{name: "ipvs-live", folder: "test/rolling", all: "^TestKernelHandover$/nft/^Kubernetes._ipvs_to", releases: modern},
+		{name: "ipvs-sctp", folder: "test/rolling", all: "^TestKernelDrainSCTP$", releases: modern},
+		{name: "ipvs-audit", folder: "test/audit", all: "^TestKernelAudit$/^kubeadm-ipvs$", peer: true, releases: modern},
 		{name: "ipvs-iptables", folder: "test/kernels/ipvs", all: "^TestKernel/(cleanup|iptables)$", releases: old},
 		{name: "nft", folder: "pkg/kernel/nft", all: "^TestKernel", quick: "^TestKernelUsable$", releases: modern},
 		{name: "ipt", folder: "pkg/kernel/ipt", all: "^TestKernel", releases: modern},

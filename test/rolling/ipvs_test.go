@@ -23,6 +23,7 @@ func (w *world) byHand() {
 		}
 		fmt.Fprintf(&s, `ipset create %[1]sCLUSTER-IP hash:ip,port family %[3]s
 for p in TCP UDP; do ipset create %[1]sNODE-PORT-$p bitmap:port range 0-65535; done
+ipset create %[1]sNODE-PORT-SCTP-HASH hash:ip,port family %[3]s
 nat() { %[2]s -w -t nat "$@"; }
 for c in SERVICES POSTROUTING MARK-MASQ; do nat -N KUBE-$c; done
 nat -A KUBE-MARK-MASQ -j MARK --or-mark 0x4000
@@ -33,11 +34,12 @@ for c in PREROUTING OUTPUT; do nat -A $c -j KUBE-SERVICES; done; nat -A POSTROUT
 		node := w.lab.Node1.Addr(family)
 		for _, service := range services {
 			w.virtual(&s, family, service.clusterIPs[i], service.local, "")
-			fmt.Fprintf(&s, "for p in tcp udp; do ipset add %sCLUSTER-IP %s,$p:%d; done\n", prefix, service.clusterIPs[i], servicePort)
+			fmt.Fprintf(&s, "for p in tcp udp sctp; do ipset add %sCLUSTER-IP %s,$p:%d; done\n", prefix, service.clusterIPs[i], servicePort)
 			fmt.Fprintf(&s, "for p in TCP UDP; do ipset add %sNODE-PORT-$p %d; done\n", prefix, service.nodePort)
+			fmt.Fprintf(&s, "ipset add %sNODE-PORT-SCTP-HASH %s,sctp:%d\n", prefix, node, service.nodePort)
 			w.servers(&s, netip.AddrPortFrom(node, uint16(service.nodePort)), family, service.local, "")
 			if !service.local {
-				fmt.Fprintf(&s, "for p in tcp udp; do nat -A KUBE-SERVICES -d %s -p $p --dport %d -j KUBE-MARK-MASQ; done\n", node, service.nodePort)
+				fmt.Fprintf(&s, "for p in tcp udp sctp; do nat -A KUBE-SERVICES -d %s -p $p --dport %d -j KUBE-MARK-MASQ; done\n", node, service.nodePort)
 			}
 		}
 		const persistent = "-p 10800"
@@ -61,7 +63,7 @@ func (w *world) virtual(s *strings.Builder, family netns.Family, ip string, loca
 
 // servers writes commands that add virtual servers whose destinations are all pods, or those of node1.
 func (w *world) servers(s *strings.Builder, at netip.AddrPort, family netns.Family, local bool, options string) {
-	for _, protocol := range []string{"-t", "-u"} {
+	for _, protocol := range []string{"-t", "-u", "--sctp-service"} {
 		fmt.Fprintf(s, "ipvsadm -A %s %s -s rr %s\n", protocol, at, options)
 		for _, p := range slices.DeleteFunc(slices.Clone(w.pods), func(p *pod) bool { return local && p.node != "node1" }) {
 			fmt.Fprintf(s, "ipvsadm -a %s %s -r %s -m\n", protocol, at, netip.AddrPortFrom(p.Addr(family), endpointPort))

@@ -38,7 +38,7 @@ type Config struct {
 	Others []Mode
 	// Families are the families that this proxy serves, or will.
 	Families []cluster.Family
-	// Drain keeps what connections use of other modes until they have ended.
+	// Drain keeps what connections use of other modes until they have ended, at most for 24 hours.
 	Drain bool
 	// Seen is called each time another proxy is detected. It must not block.
 	Seen func(mode string, at time.Time)
@@ -57,8 +57,9 @@ type Observer struct {
 	inForce map[cluster.Family]bool
 	grown   chan []cluster.Family
 	// logged are the modes for which another proxy has been logged, which only Run uses, failed those whose rules cannot be removed,
-	// which only removeAll uses.
+	// which only removeAll uses, like drainEnd, when what connections use is removed too.
 	logged, failed logonce.Conditions[string]
+	drainEnd       time.Time
 
 	mu sync.Mutex
 	// checked reports that the rules of other modes have been removed, in families. absent holds the modes whose rules were

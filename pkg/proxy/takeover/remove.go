@@ -12,8 +12,12 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// drainPause is the time between two looks at what connections use.
-const drainPause = 30 * time.Second
+const (
+	// drainPause is the time between two looks at what connections use.
+	drainPause = 30 * time.Second
+	// drainLimit is how long connections may use it. Whoever keeps one open keeps what packets reach through it, such as the node's own ports.
+	drainLimit = 24 * time.Hour
+)
 
 // removeAll removes the rules of other modes in the families in which those of this proxy are in force, each time there are more
 // such families, until ctx ends. So every new connection meets one or the other, and a family that fails keeps the rules that it had.
@@ -22,7 +26,8 @@ const drainPause = 30 * time.Second
 // The proxy that wrote them may still be ending, as in a rolling update that starts the new Pod first, and write once more: so
 // they are removed again if they are there after some time. Those that come back later are another proxy's, which Run reports.
 //
-// What connections pass through is removed when they have ended, unless there is more of it than before: then all is another proxy's.
+// What connections pass through is removed when they have ended, or have had drainLimit to end, unless there is more of it than before: then
+// all is another proxy's.
 func (o *Observer) removeAll(ctx context.Context) {
 	var families []cluster.Family
 	var pauses []time.Duration // until they are removed again
@@ -33,6 +38,7 @@ func (o *Observer) removeAll(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case families = <-o.grown:
+			o.drainEnd = time.Now().Add(drainLimit)
 			used = o.remove(ctx, o.config.Others, nil, families)
 			pauses = []time.Duration{5 * time.Second, 10 * time.Second, 30 * time.Second}
 		case <-again:
@@ -79,7 +85,7 @@ func (o *Observer) remove(ctx context.Context, modes []Mode, last map[string]bac
 			logger.Error(err, "Cannot remove the rules of another mode; stop this proxy and run kube-proxy --cleanup, or restart the node", "mode", m.Name)
 		}
 		if len(left) > 0 {
-			logger.V(2).Info("Connections pass through what another mode left; it is removed when they have ended", "mode", m.Name)
+			logger.V(2).Info("Connections pass through what another mode left; it is removed when they have ended", "mode", m.Name, "atTheLatest", o.drainEnd)
 			used[m.Name] = left
 		}
 		o.setAbsent(m, rival || err == nil && len(left) == 0)
@@ -89,8 +95,16 @@ func (o *Observer) remove(ctx context.Context, modes []Mode, last map[string]bac
 
 // drain removes the rules of the mode, and returns what is left because connections use it.
 func (o *Observer) drain(ctx context.Context, m Mode, last backend.Left, families []cluster.Family) (backend.Left, error) {
-	if m.Drain != nil && o.config.Drain {
-		return m.Drain(ctx, last, families...)
+	if m.Drain == nil || !o.config.Drain {
+		return nil, m.Remove(ctx, families...)
 	}
-	return nil, m.Remove(ctx, families...)
+	left, err := m.Drain(ctx, last, families...)
+	if len(left) == 0 || time.Now().Before(o.drainEnd) {
+		return left, err
+	}
+	if err := m.Remove(ctx, families...); err != nil {
+		return left, err
+	}
+	klog.FromContext(ctx).Info("Connections that passed through what another mode left are ended", "mode", m.Name, "after", drainLimit)
+	return nil, nil
 }

@@ -175,8 +175,16 @@ func TestRemoveAtOnce(t *testing.T) {
 // draining is a mode that connections use until a time.
 type draining struct {
 	ending
-	until time.Time
-	more  atomic.Bool // than it has left
+	until   time.Time
+	more    atomic.Bool // than it has left
+	refused atomic.Bool // is the removal of what is used
+}
+
+func (d *draining) Remove(ctx context.Context, families ...cluster.Family) error {
+	if d.refused.Load() {
+		return errors.New("refused")
+	}
+	return d.ending.Remove(ctx, families...)
 }
 
 func (d *draining) Drain(_ context.Context, last backend.Left, _ ...cluster.Family) (backend.Left, error) {
@@ -255,4 +263,40 @@ func TestDrain(t *testing.T) {
 			t.Errorf("present are %t and %t, %d attempts after %d, seen %v", d.present.Load(), e.present.Load(), d.removals.Load(), attempts, seen)
 		}
 	})
+}
+
+// TestDrainLimit checks that what connections use for a day is removed, also if that fails at first, and that another proxy's rules are not.
+func TestDrainLimit(t *testing.T) {
+	for _, rival := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			d := &draining{until: time.Now().Add(100 * time.Hour)}
+			d.present.Store(true)
+			w := New(Config{Families: []cluster.Family{cluster.IPv4}, Others: []Mode{{Name: "drains", Remover: d, Drain: d.Drain}}, Drain: true, Seen: func(string, time.Time) {},
+				Processes: func() ([]int, error) { return nil, nil }})
+			w.Synced(inForce(cluster.IPv4))
+			go w.Run(ctx) //nolint:errcheck // it returns nil
+			time.Sleep(drainLimit - time.Second)
+			if !d.present.Load() {
+				t.Error("removed before the limit")
+			}
+			d.more.Store(rival)
+			d.refused.Store(!rival)
+			time.Sleep(5 * drainPause)
+			if !d.present.Load() {
+				t.Errorf("rival %t: removed", rival)
+			}
+			d.refused.Store(false)
+			time.Sleep(2 * drainPause)
+			if attempts := d.removals.Load(); d.present.Load() != rival {
+				t.Errorf("rival %t: present is %t after %d attempts", rival, d.present.Load(), attempts)
+			}
+			attempts := d.removals.Load()
+			time.Sleep(time.Hour)
+			if d.removals.Load() != attempts {
+				t.Errorf("rival %t: %d attempts more", rival, d.removals.Load()-attempts)
+			}
+		})
+	}
 }
