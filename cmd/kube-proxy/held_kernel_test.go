@@ -145,6 +145,7 @@ func (w *trial) healthy(url string) (took time.Duration) {
 // TestKernelHeldConnections lets others hold 100 connections to each of the proxy's servers, while it may have 64 file descriptors. The
 // kubelet is answered, and deleted rules are repaired.
 func TestKernelHeldConnections(t *testing.T) {
+	t.Parallel()
 	w := newTrial(t)
 	kubeproxy.MustWrite(filepath.Join(w.dir, "checked.yaml"), checkedService())
 	w.limited(64)
@@ -233,6 +234,7 @@ func (w *trial) resident() int {
 // TestKernelManyConnections holds 5,000 connections from one source to the health server: the kubelet is answered, and the proxy's
 // memory stays.
 func TestKernelManyConnections(t *testing.T) {
+	t.Parallel()
 	const connections, again = 5000, 5 * time.Second
 	w := newTrial(t)
 	w.proxy(config.ProxyModeNFTables)
@@ -271,6 +273,7 @@ func bigService() string {
 // TestKernelReadersThatDoNotRead lets processes without rights request the description of a large Service, its page and the metrics, and
 // not read them. An operator's command and the page answer meanwhile.
 func TestKernelReadersThatDoNotRead(t *testing.T) {
+	t.Parallel()
 	w := newTrial(t)
 	kubeproxy.MustWrite(filepath.Join(w.dir, "big.yaml"), bigService())
 	w.proxy(config.ProxyModeNFTables)
@@ -301,6 +304,7 @@ func TestKernelReadersThatDoNotRead(t *testing.T) {
 
 // TestKernelMetricsGuard asks the pages of the metrics address through a rebound name and from a pod, with profiling on.
 func TestKernelMetricsGuard(t *testing.T) {
+	t.Parallel()
 	w := newTrial(t)
 	w.proxy(config.ProxyModeNFTables, "--metrics-bind-address", "0.0.0.0:10249", "--profiling")
 	node := w.lab.Node1.IPv4.String() + ":10249"

@@ -121,6 +121,7 @@ func (s *siege) pause(d time.Duration) {
 // and writes, stops it for a while, and starts it again at random moments, in both modes and both variants of iptables. No connection to a cluster IP or
 // node port may fail in either family, and in the end the rules are those that a new machine gets.
 func TestKernelRestarts(t *testing.T) {
+	t.Parallel()
 	for _, of := range []string{nftables, iptables, legacy} {
 		t.Run(of, func(t *testing.T) {
 			t.Parallel()

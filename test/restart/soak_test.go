@@ -37,6 +37,7 @@ const (
 // within a few megabytes, no remembered client (session affinity), and no UDP flow that the kernel still sends to an endpoint.
 // It prints how fast each of them grew meanwhile. SOAK is the duration ("2h"); both modes run at the same time.
 func TestKernelSoak(t *testing.T) {
+	t.Parallel()
 	duration := soakDefault
 	if text := os.Getenv("SOAK"); text != "" {
 		var err error
