@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -130,8 +131,11 @@ func (p *place) rules(name string) (string, error) {
 		list = []string{"iptables-save"}
 	}
 	text, err := p.node.Command(list[0], list[1:]...).Output()
-	return string(text), err
+	// The objects that Kubernetes' rules count with exist only in the namespace that its kube-proxy ran in.
+	return accounting.ReplaceAllString(string(text), ""), err
 }
+
+var accounting = regexp.MustCompile(`-m nfacct --nfacct-name +\S+ `)
 
 // turn measures each ruleset in the place of the same index.
 func (o *options) turn(places []*place, rulesets []*ruleset) (err error) {

@@ -49,20 +49,27 @@ type synFlood struct {
 	n, sources int
 }
 
+// next returns the address after those of the flood.
+func (f synFlood) next() netip.Addr { return f.at(f.sources) }
+
+func (f synFlood) at(number int) netip.Addr {
+	addr := f.source.AsSlice()
+	tail := addr[len(addr)-4:]
+	binary.BigEndian.PutUint32(tail, binary.BigEndian.Uint32(tail)+uint32(number))
+	source, _ := netip.AddrFromSlice(addr)
+	return source
+}
+
 func (f synFlood) send(t *testing.T, from *netns.Host, to netip.AddrPort) {
 	t.Helper()
-	first := f.source.AsSlice()
 	sendRaw(t, from, to.Addr(), func(yield func([]byte) bool) {
 		for i := range f.n {
-			source, tail := slices.Clone(first), len(first)-4
-			binary.BigEndian.PutUint32(source[tail:], binary.BigEndian.Uint32(first[tail:])+1+uint32(i%f.sources))
-			addr, _ := netip.AddrFromSlice(source)
 			segment := make([]byte, 20)
 			binary.BigEndian.PutUint16(segment, uint16(1024+i%60_000))
 			binary.BigEndian.PutUint16(segment[2:], to.Port())
 			segment[12], segment[13] = byte(len(segment)/4<<4), 2 // the length of the header, and SYN
 			binary.BigEndian.PutUint16(segment[14:], 64_240)
-			if !yield(packet(unix.IPPROTO_TCP, addr, to.Addr(), segment, 16)) {
+			if !yield(packet(unix.IPPROTO_TCP, f.at(1+i%f.sources), to.Addr(), segment, 16)) {
 				return
 			}
 		}
