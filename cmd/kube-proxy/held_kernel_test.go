@@ -27,6 +27,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
+// The tests of this file with hundreds of connections are not parallel: beside them others would be slow.
+
 // checkPort is the health check node port of a Service.
 const checkPort = 32000
 
@@ -145,7 +147,6 @@ func (w *trial) healthy(url string) (took time.Duration) {
 // TestKernelHeldConnections lets others hold 100 connections to each of the proxy's servers, while it may have 64 file descriptors. The
 // kubelet is answered, and deleted rules are repaired.
 func TestKernelHeldConnections(t *testing.T) {
-	t.Parallel()
 	w := newTrial(t)
 	kubeproxy.MustWrite(filepath.Join(w.dir, "checked.yaml"), checkedService())
 	w.limited(64)
@@ -234,7 +235,6 @@ func (w *trial) resident() int {
 // TestKernelManyConnections holds 5,000 connections from one source to the health server: the kubelet is answered, and the proxy's
 // memory stays.
 func TestKernelManyConnections(t *testing.T) {
-	t.Parallel()
 	const connections, again = 5000, 5 * time.Second
 	w := newTrial(t)
 	w.proxy(config.ProxyModeNFTables)
@@ -273,7 +273,6 @@ func bigService() string {
 // TestKernelReadersThatDoNotRead lets processes without rights request the description of a large Service, its page and the metrics, and
 // not read them. An operator's command and the page answer meanwhile.
 func TestKernelReadersThatDoNotRead(t *testing.T) {
-	t.Parallel()
 	w := newTrial(t)
 	kubeproxy.MustWrite(filepath.Join(w.dir, "big.yaml"), bigService())
 	w.proxy(config.ProxyModeNFTables)
@@ -292,7 +291,7 @@ func TestKernelReadersThatDoNotRead(t *testing.T) {
 			time.Sleep(time.Second) // until all have connected
 			for range 3 {
 				began := time.Now()
-				w.prints(0, []string{"10.200.0.1:8080"}, "service", "describe", "m/big", "-o", "json")
+				w.prints(0, []string{"10.200.0.1:8080"}, "service", "describe", "m/big", "-o", "json", "--request-timeout", patience.String())
 				t.Logf("the command took %s, resident memory %d MB", time.Since(began).Round(time.Millisecond), w.resident())
 			}
 			began := time.Now()
