@@ -43,7 +43,8 @@ NESTED  := $(filter-out .,$(MODULES))
 packages = $(filter-out $(NESTED) $(NESTED:%=%/%),$(sort $(patsubst %/,%,$(dir \
 	$(shell grep -rlE --include='*_test.go' --exclude-dir=testdata --exclude-dir='.?*' '$(1)' .)))))
 # The longest first, beside which the others run.
-longest_first = $(filter %/restart,$(1)) $(filter-out %/restart,$(1))
+longest := %/restart %/rolling
+longest_first = $(filter $(longest),$(1)) $(filter-out $(longest),$(1))
 KERNEL_TESTS  = $(call longest_first,$(call packages,^func TestKernel))
 GOLDEN_TESTS = $(call packages,flag[.]Bool."update")
 BENCHMARKS   = $(call packages,^func Benchmark)

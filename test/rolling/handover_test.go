@@ -36,7 +36,6 @@ var balanced = struct{ clusterIPs, ingress []string }{[]string{"10.96.0.12", "fd
 // that is kept. Kubernetes' own is one of them with PEER; it removes the rules of other modes before it writes its own, so new connections
 // that fail then are only counted. It also hands over from ipvs mode, made by hand without PEER, if the kernel has it.
 func TestKernelHandover(t *testing.T) {
-	t.Parallel()
 	variants, load, settle := []string{"nft"}, rate{perSecond: 300, keptEach: 3, keptPause: 200 * time.Millisecond}, 2*time.Second
 	if os.Getenv("ROLLING") == "whole" {
 		variants, load, settle = []string{"nft", "legacy"}, rate{perSecond: 1000, keptEach: 36, keptPause: time.Second}, 5*time.Second

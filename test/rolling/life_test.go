@@ -43,7 +43,6 @@ func moments() []moment {
 // TestKernelLifeGolden observes in each mode and family what becomes of new and established connections in each phase of an endpoint's life,
 // and compares it with the table in docs/connections.md, or with -update writes the table.
 func TestKernelLifeGolden(t *testing.T) {
-	t.Parallel()
 	const docs = "../../docs/connections.md"
 	page, err := os.ReadFile(docs)
 	if err != nil {

@@ -62,7 +62,6 @@ const (
 // TestKernelRolling replaces the pods of two Services under load. Nothing may fail that an ending allows to be lossless; the rest is only
 // counted, also of Kubernetes' own kube-proxy if PEER names it.
 func TestKernelRolling(t *testing.T) {
-	t.Parallel()
 	a := amountOf()
 	w := newWorld(t, a.replicas, netns.TCP, netns.UDP)
 	programs := []program{{"this", kubeproxy.Path(t)}}
