@@ -6,10 +6,10 @@ SHELL       := bash
 MAKEFLAGS   += --no-print-directory
 
 # The same flags for everything that is compiled, so that build, tests and lint share one build cache. Only the race
-# detector needs cgo.
+# detector needs cgo. Tests are vetted by lint, once.
 export PATH        := $(PATH):/usr/local/sbin:/usr/sbin:/sbin
 export CGO_ENABLED := 0
-export GOFLAGS     := $(strip $(shell go env GOFLAGS 2>/dev/null) -trimpath)
+export GOFLAGS     := $(strip $(shell go env GOFLAGS 2>/dev/null) -trimpath -vet=off)
 
 # The version, from the tag if there is one. A build of the same commit gives the same bytes.
 COMMIT  := $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
@@ -43,7 +43,8 @@ NESTED  := $(filter-out .,$(MODULES))
 packages = $(filter-out $(NESTED) $(NESTED:%=%/%),$(sort $(patsubst %/,%,$(dir \
 	$(shell grep -rlE --include='*_test.go' --exclude-dir=testdata --exclude-dir='.?*' '$(1)' .)))))
 # The longest first, beside which the others run.
-longest_first = $(filter %/restart,$(1)) $(filter-out %/restart,$(1))
+longest := %/restart %/rolling
+longest_first = $(filter $(longest),$(1)) $(filter-out $(longest),$(1))
 KERNEL_TESTS  = $(call longest_first,$(call packages,^func TestKernel))
 GOLDEN_TESTS = $(call packages,flag[.]Bool."update")
 BENCHMARKS   = $(call packages,^func Benchmark)
@@ -134,38 +135,39 @@ $(BENCHSTAT): build/tools/go.mod build/tools/go.sum
 	go build -C build/tools -o $(CURDIR)/$@ golang.org/x/perf/cmd/benchstat
 	@touch $@
 
-# Two sequences of targets at the same time. Tests in namespaces wait for packets and timeouts most of their time, which
-# leaves the processors to others.
-both = status=0; $(MAKE) $(1) & other=$$!; $(MAKE) $(2) || status=$$?; wait $$other || status=$$?; exit $$status
-
 # What only make nightly runs: the page in a browser and the other releases of Debian, except the shortest telling part of each.
 NIGHTLY := ^(TestStatusPage|TestKernelListedByOtherReleases|TestKernelTakeOverBetweenReleases)$$
 
 # Long tests that start no goroutine, or only those that shorter tests of their package start too: the race detector finds nothing in
 # them, and makes them ten times slower. One seed of TestTamperingAtAnyTime is for the race detector.
-pure := TestAnalyzeLargeCluster TestAuditLargeCluster TestBusyTenant TestCacheChangesNothing TestCountLess \
-	TestEarlySyncsStayInBudget TestEveryStepIsRight TestFailedWrites TestHugeAnswers TestKilledBetweenOperations \
-	TestLaws TestLossesAreReported TestManyAddresses TestManyElements TestOneJudge TestOrders TestOversized \
-	TestPartsStayInBudget TestRandomWalks TestShares TestTablesFollowPlans TestV1alpha1RoundTrip TestWithoutCaches \
+pure := TestAlteredElements TestAnalyzeLargeCluster TestAuditLargeCluster TestBusyTenant TestCacheChangesNothing \
+	TestCountLess TestEarlySyncsStayInBudget TestEverySetDecodes TestEveryStepIsRight TestFailedWrites \
+	TestGateRestart TestHugeAnswers TestKilledBetweenOperations TestLastingFaults TestLaws TestLossesAreReported \
+	TestManyAddresses TestManyElements TestNewServicePatchSize TestOneJudge TestOrders TestOversized \
+	TestPacketsFareAsPlanned TestPartsStayInBudget TestPatchSize TestRandomWalks TestRepository TestRestart \
+	TestShares TestSmallTransactions TestTablesFollowPlans TestV1alpha1RoundTrip TestWithoutCaches \
 	TestZonesAreForgotten
 names := $(subst $() $(),|,$(pure))
 PURE := ^($(names))$$|^TestTamperingAtAnyTime$$/^(nft|legacy|seed_[1-9])
 PURE_TESTS = $(call packages,^func ($(names))\b)
 
+# Three targets at a time: tests in namespaces wait for packets and timeouts most of their time, which leaves the processors to others.
+# Those that only compute are nice, so that packets and programs that others wait for are not late.
 test: ## all tests but those of make nightly; as root on Debian, installs what it needs
 	@build/need.sh go cc $(LABORATORY) promtool runc qemu-aarch64-static qemu-system-x86_64 xz curl chromium
 	@$(MAKE) build
-	@$(call both,test-unit bench-once kernels-quick,test-kernel test-modules)
+	@$(MAKE) --jobs 3 --keep-going test-kernel test-modules test-unit kernels-quick bench-once
 
 test-unit: ## all tests except TestKernel..., with the race detector where it may find something; does not need root
 	@build/need.sh go cc
-	go test -timeout 30m -run '$(PURE)' $(PURE_TESTS)
-	CGO_ENABLED=1 go test -race -timeout 30m -skip '^TestKernel|$(PURE)' ./...
+	nice go test -timeout 30m -run '$(PURE)' $(PURE_TESTS)
+	CGO_ENABLED=1 nice go test -race -timeout 30m -skip '^TestKernel|$(PURE)' ./...
 
 nightly: build ## what is too long for each change: emulated kernels, clusters, browser, Debian's releases, a release in two places, soak, fuzzing; takes some hours
 	@build/need.sh $(LABORATORY) chromium
 	CI=true go test -count=1 -timeout 30m -run '$(NIGHTLY)' ./test/releases
 	cd test/browser && CI=true go test -count=1 -timeout 30m ./...
+	SERVICES=1000 CI=true go test -count=1 -timeout 30m -run '^TestKernelDrift$$' ./test/restart
 	@$(MAKE) kernels cluster servers release-check rolling soak SOAK=30m
 	@$(MAKE) fuzz FUZZTIME=5m
 
@@ -226,7 +228,7 @@ peer: ## build Kubernetes' own kube-proxy, for PEER=1, and print its path; takes
 
 bench-once: ## run each benchmark of a pure stage once, to check that it works; does not need root
 	@build/need.sh go
-	go test -run '^$$' -bench . -benchtime 1x $(filter-out ./pkg/kernel/%,$(BENCHMARKS))
+	nice go test -run '^$$' -bench . -benchtime 1x $(filter-out ./pkg/kernel/%,$(BENCHMARKS))
 
 # BASE is the commit that the working tree is compared with, in COUNT runs of BENCHTIME for each benchmark whose name
 # matches BENCH. With SIZE (10000x2) the programs are also measured from outside at that size, which needs root.
@@ -241,9 +243,9 @@ bench-compare: $(BENCHSTAT) ## compare the benchmarks of the stages with another
 	@SIZE='$(SIZE)' build/bench-compare.sh $(CURDIR)/$(BENCHSTAT) '$(BASE)' '$(COUNT)' '$(BENCHTIME)' '$(BENCH)' $(STAGES)
 
 # FUZZTIME is how long each target is fuzzed, one for each processor at a time.
-FUZZTIME ?= 10s
+FUZZTIME ?= 5s
 
-fuzz: ## fuzz everything that reads what others write, and the laws of the pure stages, 10 seconds each (FUZZTIME=10m); does not need root
+fuzz: ## fuzz everything that reads what others write, and the laws of the pure stages, 5 seconds each (FUZZTIME=10m); does not need root
 	@build/need.sh go
 	@build/fuzz.sh '$(FUZZTIME)' "$$(nproc)" $(FUZZ_TESTS)
 

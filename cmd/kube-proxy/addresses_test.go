@@ -15,6 +15,7 @@ import (
 // TestKernelNodeAddresses gives node1 addresses while the proxy runs, in each mode: node ports are served exactly on those that
 // nodePortAddresses selects, and not after an address was removed.
 func TestKernelNodeAddresses(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []config.ProxyMode{config.ProxyModeNFTables, config.ProxyModeIPTables} {
 		t.Run(string(mode), func(t *testing.T) {
 			w := newTrial(t)

@@ -75,6 +75,7 @@ func breakages() []breakage {
 
 // TestKernelCanary breaks each thing in both modes: /healthz names it, and succeeds again when it is healed.
 func TestKernelCanary(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []config.ProxyMode{config.ProxyModeNFTables, config.ProxyModeIPTables} {
 		t.Run(string(mode), func(t *testing.T) {
 			w := newTrial(t)

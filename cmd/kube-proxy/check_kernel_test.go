@@ -91,6 +91,7 @@ const guard = "table inet guard {\n chain forward { type filter hook forward pri
 // TestKernelCheckBefore checks a node before the switch: one that is right, and one where everything is wrong. The checks
 // leave no rules behind.
 func TestKernelCheckBefore(t *testing.T) {
+	t.Parallel()
 	w := &checking{newTrial(t), map[string]bool{}, nil}
 	for _, mode := range []config.ProxyMode{config.ProxyModeNFTables, config.ProxyModeIPTables} {
 		w.expect(mode, []string{"--pre"}, 0)
@@ -124,6 +125,7 @@ func TestKernelCheckBefore(t *testing.T) {
 //
 // docs/troubleshooting.md shows what the checks say; every line in it that is not ok was seen here.
 func TestKernelCheckAfter(t *testing.T) {
+	t.Parallel()
 	netns.Require(t)
 	seen := map[string]bool{}
 	for _, test := range []struct {

@@ -13,6 +13,7 @@ import (
 // TestKernelCounters connects to a node port on localhost in iptables mode: the metrics count the connections,
 // also after a restart, and in either variant of iptables. In nftables mode there are no such metrics.
 func TestKernelCounters(t *testing.T) {
+	t.Parallel()
 	w := newTrial(t)
 	for _, test := range []struct {
 		name string

@@ -28,6 +28,7 @@ var drained = clusters.Service("default/drained", `type: NodePort, clusterIPs: [
 // TestKernelDrain counts the open connections of a Service in each mode, and waits until they are closed. A Node that is being removed
 // answers load balancers with 503, and the kubelet with 200.
 func TestKernelDrain(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []config.ProxyMode{config.ProxyModeNFTables, config.ProxyModeIPTables} {
 		t.Run(string(mode), func(t *testing.T) {
 			w := newTrial(t)

@@ -90,6 +90,7 @@ func logged(lines []map[string]any, message string) map[string]any {
 // TestKernelFollowConfig checks that a ConfigMap's swap does not end the process, that SIGTERM ends it with 0 and a line in
 // the log, that a file written in place ends it with 1, and that all of it is logged in JSON, the fatal error too.
 func TestKernelFollowConfig(t *testing.T) {
+	t.Parallel()
 	w := newTrial(t)
 	text := func(mode string) string {
 		return kubeproxy.LatestHead + "mode: nftables\nlogging: {format: json, verbosity: 2}\nnodeIPOverride: [" + w.lab.Node1.IPv4.String() + "]\n" + mode

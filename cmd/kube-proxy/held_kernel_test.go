@@ -27,6 +27,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
+// The tests of this file with hundreds of connections are not parallel: beside them others would be slow.
+
 // checkPort is the health check node port of a Service.
 const checkPort = 32000
 
@@ -289,7 +291,7 @@ func TestKernelReadersThatDoNotRead(t *testing.T) {
 			time.Sleep(time.Second) // until all have connected
 			for range 3 {
 				began := time.Now()
-				w.prints(0, []string{"10.200.0.1:8080"}, "service", "describe", "m/big", "-o", "json")
+				w.prints(0, []string{"10.200.0.1:8080"}, "service", "describe", "m/big", "-o", "json", "--request-timeout", patience.String())
 				t.Logf("the command took %s, resident memory %d MB", time.Since(began).Round(time.Millisecond), w.resident())
 			}
 			began := time.Now()
@@ -301,6 +303,7 @@ func TestKernelReadersThatDoNotRead(t *testing.T) {
 
 // TestKernelMetricsGuard asks the pages of the metrics address through a rebound name and from a pod, with profiling on.
 func TestKernelMetricsGuard(t *testing.T) {
+	t.Parallel()
 	w := newTrial(t)
 	w.proxy(config.ProxyModeNFTables, "--metrics-bind-address", "0.0.0.0:10249", "--profiling")
 	node := w.lab.Node1.IPv4.String() + ":10249"

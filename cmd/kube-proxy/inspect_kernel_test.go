@@ -81,6 +81,7 @@ func (w *trial) service(name string) (s v1alpha1.Service) {
 // TestKernelInspect runs the proxy in each mode, connects, and asks the commands: they count, say why an endpoint is left out,
 // and explain what real connections do. It checks, too, that only this machine can ask.
 func TestKernelInspect(t *testing.T) {
+	t.Parallel()
 	w := newTrial(t)
 	kubeproxy.MustWrite(filepath.Join(w.dir, "inspected.yaml"), inspectedServices())
 	w.prints(1, []string{"no kube-proxy answers at http://127.0.0.1:10249", "--server", "--manifests"}, "service", "list")
@@ -231,6 +232,7 @@ func (w *trial) guarded(mode string) {
 // TestKernelMetricsOff checks that an empty metricsBindAddress turns off the API, the status page and the metrics, which any
 // process on the node could read, and that the proxy is healthy without them.
 func TestKernelMetricsOff(t *testing.T) {
+	t.Parallel()
 	w := newTrial(t)
 	path := filepath.Join(t.TempDir(), "config.conf")
 	kubeproxy.MustWrite(path, kubeproxy.LatestHead+"mode: nftables\nmetricsBindAddress: \"\"\nnodeIPOverride: ["+w.lab.Node1.IPv4.String()+"]\n")

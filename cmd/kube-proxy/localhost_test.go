@@ -23,6 +23,7 @@ const rejectedMetric = "kubeproxy_nftables_localhost_nodeport_rejected_packets_t
 // and SCTP: with the feature gate and localhost in the list, TCP is forwarded and the rest rejected and counted; with the gate
 // alone, everything is rejected; without it, nothing is touched.
 func TestKernelLocalhostNodePorts(t *testing.T) {
+	t.Parallel()
 	w := newTrial(t)
 	w.serve(w.lab.Node1.Host, netns.UDP, 30080)
 	w.serve(w.lab.Node1.Host, netns.SCTP, 30080)
@@ -71,6 +72,7 @@ func TestKernelLocalhostNodePorts(t *testing.T) {
 // TestKernelLocalhostNodePortsRouted asks for a node port on the loopback addresses in iptables mode, where the kernel routes
 // them in IPv4, unless a flag says no.
 func TestKernelLocalhostNodePortsRouted(t *testing.T) {
+	t.Parallel()
 	w := newTrial(t)
 	for _, on := range []bool{false, true} { // what lets them be routed stays
 		t.Run(strconv.FormatBool(on), func(t *testing.T) {
@@ -127,6 +129,7 @@ endpoints: [%[4]s]
 // connections of the node to a node port on localhost reach endpoints on this and on another node, one endpoint only with session
 // affinity, and one that is only on another node, as a registry of images may be.
 func TestKernelLocalhostNodePortsSpecs(t *testing.T) {
+	t.Parallel()
 	w := newTrial(t)
 	near, far := w.lab.Node1.Pods, w.lab.Node2.Pods
 	for _, host := range []*netns.Host{near[0], near[1], far[1]} {

@@ -13,6 +13,7 @@ import (
 // TestKernelLogs shows how much each log level says about changes: nothing at level 0, one line for each sync at level 2,
 // and one more for each changed Service at level 4. No line is long enough to be a dump.
 func TestKernelLogs(t *testing.T) {
+	t.Parallel()
 	const changes, longest = 4, 600 // the longest errors contain the message of a tool and what to do
 	w := newTrial(t)
 	for level, want := range map[int]map[string]int{

@@ -26,6 +26,7 @@ const monitoring = "../../build/monitoring"
 
 // TestKernelAlerts tests the alerts with promtool, and that the dashboard's expressions are valid.
 func TestKernelAlerts(t *testing.T) {
+	t.Parallel()
 	netns.Require(t, "promtool")
 	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"test", "rules", "alerts_test.yaml"}} {
 		cmd := exec.Command("promtool", args...)
@@ -64,6 +65,7 @@ func TestKernelAlerts(t *testing.T) {
 // TestKernelMonitoring counts connections in each mode, also after the rules were rewritten and the proxy restarted. A real
 // Prometheus scrapes the metrics, and promtool finds nothing wrong with our own.
 func TestKernelMonitoring(t *testing.T) {
+	t.Parallel()
 	netns.Require(t, "prometheus", "promtool")
 	w := newTrial(t)
 	const (

@@ -133,6 +133,7 @@ func newNodeTrial(t *testing.T) *nodeTrial {
 // addresses at first, and is deleted and created again with others. From the first sync
 // on no connection to a cluster IP fails, and node ports are served as soon as their addresses are known.
 func TestKernelNode(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []config.ProxyMode{config.ProxyModeNFTables, config.ProxyModeIPTables} {
 		t.Run(string(mode), func(t *testing.T) {
 			w := newNodeTrial(t)
@@ -207,6 +208,7 @@ func (w *nodeTrial) sample(name, want string) {
 // TestKernelPodCIDRs changes spec.podCIDRs under a proxy that detects local traffic by them, in each mode. While they are
 // unknown every connection to a cluster IP is masqueraded; after that those of pods outside them.
 func TestKernelPodCIDRs(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []config.ProxyMode{config.ProxyModeNFTables, config.ProxyModeIPTables} {
 		t.Run(string(mode), func(t *testing.T) {
 			w := newNodeTrial(t)

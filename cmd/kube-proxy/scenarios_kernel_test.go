@@ -38,6 +38,7 @@ func scenarios() []scenario {
 // TestKernelTroubleshooting sends the packet of each section of docs/troubleshooting.md that has objects. The commands in
 // it, which name the cause, are run by TestDocsTroubleshooting.
 func TestKernelTroubleshooting(t *testing.T) {
+	t.Parallel()
 	archive, err := txtar.ParseFile("cli/testdata/troubleshooting.txtar")
 	if err != nil {
 		t.Fatal(err)

@@ -110,6 +110,7 @@ func opening(all []v1alpha1.PacketTrace, from netip.Addr, to string) (found v1al
 
 // TestKernelTrace traces real packets in both modes and families: from the node, from a pod and from outside.
 func TestKernelTrace(t *testing.T) {
+	t.Parallel()
 	w := newTrial(t)
 	kubeproxy.MustWrite(filepath.Join(w.dir, "inspected.yaml"), inspectedServices())
 	for mode, chains := range map[config.ProxyMode][2]string{
@@ -253,6 +254,7 @@ func (w *trial) traceKilled() {
 
 // TestKernelTraceFlood traces a Service under load: no connection fails, and a bounded number of packets is traced.
 func TestKernelTraceFlood(t *testing.T) {
+	t.Parallel()
 	w := newTrial(t)
 	w.proxy(config.ProxyModeNFTables)
 	r := w.trace("default/web", "--count", "1000")
@@ -269,6 +271,7 @@ func TestKernelTraceFlood(t *testing.T) {
 
 // TestKernelTraceErrors asks for what cannot be traced.
 func TestKernelTraceErrors(t *testing.T) {
+	t.Parallel()
 	w := newTrial(t)
 	w.prints(1, []string{"no kube-proxy answers at http://127.0.0.1:10249"}, "trace", "default/web")
 	w.prints(4, []string{"No packet was seen"}, "trace", "default/web", "--manifests", w.dir, "--node", "node1", "--duration", "100ms")

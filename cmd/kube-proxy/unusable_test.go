@@ -13,6 +13,7 @@ import (
 // TestKernelUnusable starts kube-proxy without nft and iptables: in either mode it ends with an error that says what to do.
 // --cleanup finds nothing to remove then, and logs nothing about it.
 func TestKernelUnusable(t *testing.T) {
+	t.Parallel()
 	w := newTrial(t)
 	for _, test := range []struct {
 		name  string

@@ -279,6 +279,7 @@ func affinityMap(t *testing.T) string {
 // TestKernelFullSet starts with a set of ours that another program declared with room for four elements: four Services are
 // served in that family, all in the other one, and all when the table is gone.
 func TestKernelFullSet(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.run("nft", "add", "table", "ip", nftables.TableName)
 	s.run("nft", "add map ip kube-proxy endpoints { typeof ip daddr . meta l4proto . th dport . numgen random mod 2 : ip daddr . th dport; counter; size 4; }")
@@ -348,6 +349,7 @@ func openKilled(variant ipt.Variant, dying *failing) func() (backend.Backend, er
 // each with other Services to write: no connection to the Services that do not change fails, in both families, and in the
 // end all are served.
 func TestKernelKilledBetweenOperations(t *testing.T) {
+	t.Parallel()
 	for name, open := range map[string]func() (backend.Backend, error){"nftables": openNFT, "iptables nft": openIPT(ipt.NFT), "iptables legacy": openIPT(ipt.Legacy)} {
 		t.Run(name, func(t *testing.T) {
 			s := newSite(t)

@@ -45,6 +45,7 @@ func throttling(t *testing.T) (amount throttled) {
 // fails, /livez never fails, every change is programmed, in few syncs, and a start succeeds. Afterwards the rules are those of a
 // new machine. It prints how long everything took.
 func TestKernelLittleCPU(t *testing.T) {
+	t.Parallel()
 	for _, mode := range []string{nftables, iptables} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()

@@ -34,6 +34,7 @@ func onDisk(t *testing.T, program, commands string) string {
 // iptables must be able to open the lock of its tables for writing: on a read-only file system its rules stay as they were, and
 // the log says what is missing. Writing the configuration ends with an error that names the file, which stays as it was.
 func TestKernelNoDisk(t *testing.T) {
+	t.Parallel()
 	for name, commands := range mounted {
 		for _, of := range []string{nftables, iptables, legacy} {
 			t.Run(of+", "+name, func(t *testing.T) {

@@ -76,11 +76,12 @@ endpoints:
 	}
 }
 
-// TestKernelDrift damages the rules of 1,000 Services, or of the number in the variable SERVICES, in all ways that other
+// TestKernelDrift damages the rules of 200 Services, or of the number in the variable SERVICES, in all ways that other
 // programs have: they are repaired. The proxy is started again before each damage, because it delays repairs of damages that follow
 // each other (TestKernelFight).
 func TestKernelDrift(t *testing.T) {
-	services := 1000
+	t.Parallel()
+	services := 200
 	if text := os.Getenv("SERVICES"); text != "" {
 		var err error
 		if services, err = strconv.Atoi(text); err != nil {

@@ -14,6 +14,7 @@ import (
 // TestKernelNoTables simulates a kernel without the tables of IPv6: IPv4 must be served, and kube-proxy be healthy. When the
 // tables exist, kube-proxy must end, to start again with both families. Until then the rules of another mode serve IPv6.
 func TestKernelNoTables(t *testing.T) {
+	t.Parallel()
 	r, probes := newTrial(t)
 	missing := filepath.Join(t.TempDir(), "missing")
 	if err := os.WriteFile(missing, nil, 0o600); err != nil {
@@ -69,6 +70,7 @@ exec $real "$@"`})
 
 // TestKernelInitOnlyChecks runs --init-only without the programs of a mode: it must fail and name what is missing.
 func TestKernelInitOnlyChecks(t *testing.T) {
+	t.Parallel()
 	for mode, words := range map[string]string{"nftables": "install nftables", "iptables": "iptables is not installed"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()

@@ -25,6 +25,7 @@ const fights = 16 * time.Second
 // TestKernelFight has a program rewrite the rules all the time: the repairs back off, the log names the program where the kernel
 // does, in few lines, and the program's own rules are not touched. When it ends, the rules are right.
 func TestKernelFight(t *testing.T) {
+	t.Parallel()
 	for of, script := range fighters {
 		t.Run(of, func(t *testing.T) {
 			t.Parallel()

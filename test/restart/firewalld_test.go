@@ -182,6 +182,7 @@ func (f *firewalld) rules() string {
 // TestKernelFirewalld restarts and reloads the real firewalld beside kube-proxy, with both of firewalld's backends and in both
 // modes: the Services are served again, kube-proxy's rules are as before, and firewalld's are what it writes without kube-proxy.
 func TestKernelFirewalld(t *testing.T) {
+	t.Parallel()
 	root := firewalldRoot(t)
 	for _, mode := range []string{nftables, iptables} {
 		for _, backend := range []string{"nftables", "iptables"} {

@@ -68,6 +68,7 @@ func faultLasts(t *testing.T) time.Duration {
 // TestKernelTroubledPrograms lets the real programs hang, wait for a lock that is really held, or print garbage: what was
 // programmed is served meanwhile, /livez fails, and afterwards a few syncs put everything right.
 func TestKernelTroubledPrograms(t *testing.T) {
+	t.Parallel()
 	for name, trouble := range troubles() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -119,7 +119,8 @@ func (s *siege) pause(d time.Duration) {
 
 // TestKernelRestarts ends kube-proxy at random moments while Services change, with SIGKILL and SIGTERM, also while it starts
 // and writes, stops it for a while, and starts it again at random moments, in both modes and both variants of iptables. No connection to a cluster IP or
-// node port may fail in either family, and in the end the rules are those that a new machine gets.
+// node port may fail in either family, and in the end the rules are those that a new machine gets. No test of another kind runs beside
+// it in this package, because it loads the machine.
 func TestKernelRestarts(t *testing.T) {
 	for _, of := range []string{nftables, iptables, legacy} {
 		t.Run(of, func(t *testing.T) {

@@ -88,6 +88,7 @@ func (r *trial) tracked(name string) string {
 // TestKernelSecondProxySettings starts a second proxy with other kernel settings: it writes them when it takes over, and not
 // while it waits.
 func TestKernelSecondProxySettings(t *testing.T) {
+	t.Parallel()
 	const flag, setting = "--conntrack-udp-timeout", "udp_timeout"
 	r, probes := newTrial(t)
 	first, _ := r.another(nftables, flag, "41s")
@@ -112,6 +113,7 @@ func TestKernelSecondProxySettings(t *testing.T) {
 // and take over when the first one exits, after SIGTERM or SIGKILL, without a failed connection. Meanwhile --cleanup must
 // fail and --init-only must work.
 func TestKernelSecondProxy(t *testing.T) {
+	t.Parallel()
 	for _, modes := range [][2]string{{nftables, nftables}, {iptables, iptables}, {nftables, iptables}, {iptables, nftables}} {
 		t.Run(modes[0]+"-"+modes[1], func(t *testing.T) {
 			t.Parallel()

@@ -13,6 +13,7 @@ import (
 // neighbour and from a pod: none arrives in iptables mode, none in nftables mode after that, although somebody flushes all rules
 // between the two, as a restart of the service nftables does. --cleanup says that the setting stays, and after iptables mode so do its rules.
 func TestKernelLoopbackAfterSwitch(t *testing.T) {
+	t.Parallel()
 	for _, variant := range []string{"nft", "legacy"} {
 		t.Run(variant, func(t *testing.T) {
 			t.Parallel()

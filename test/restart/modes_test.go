@@ -154,6 +154,7 @@ func (n *node) onlyIn(mode, other string) bool {
 // previous mode, and meanwhile opens connections. No connection may fail, the rules of the other mode must be removed, and
 // --cleanup must leave only the rules of other programs.
 func TestKernelModeSwitch(t *testing.T) {
+	t.Parallel()
 	for _, variant := range []string{"nft", "legacy"} {
 		t.Run(variant, func(t *testing.T) {
 			t.Parallel()
@@ -209,6 +210,7 @@ func (r *trial) cleanup() (string, error) {
 // everything except these chains must be removed, and the command must fail and name them. Without these rules a second
 // run must remove the rest.
 func TestKernelCleanupFails(t *testing.T) {
+	t.Parallel()
 	for _, variant := range []string{"nft", "legacy"} {
 		t.Run(variant, func(t *testing.T) {
 			t.Parallel()

@@ -125,6 +125,7 @@ func (r *trial) ended(words ...string) {
 
 // TestKernelNoIPTables starts kube-proxy without a working iptables: it must exit with an error that says what to do.
 func TestKernelNoIPTables(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		prepare func(r *trial)
 		words   []string
@@ -148,6 +149,7 @@ func TestKernelNoIPTables(t *testing.T) {
 // TestKernelMissingModule simulates a kernel without the module of a table: kube-proxy must be unhealthy and log which
 // module to load; after that it must serve without a restart.
 func TestKernelMissingModule(t *testing.T) {
+	t.Parallel()
 	r, probes := newTrial(t)
 	missing := filepath.Join(t.TempDir(), "missing")
 	if err := os.WriteFile(missing, nil, 0o600); err != nil {
@@ -177,6 +179,7 @@ exec $real "$@"`})
 // and the rejected one reported in the log with the line, in an Event and in a metric. When it changes, it is retried. In
 // the legacy variant, because in the nft variant the rules are written without the program.
 func TestKernelRefusedLine(t *testing.T) {
+	t.Parallel()
 	r, probes := newTrial(t)
 	newNode(t, r.lab.Node1.Host, "legacy")
 	refuse := filepath.Join(t.TempDir(), "refuse")
@@ -213,6 +216,7 @@ echo "$input" | $real "$@"`})
 // TestKernelCleanupWithoutPrograms runs --cleanup without a working iptables: it must fail and report why it cannot remove
 // the rules; if there are no rules, it must succeed.
 func TestKernelCleanupWithoutPrograms(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		variant string
 		prepare func(r *trial)
@@ -278,6 +282,7 @@ COMMIT
 // TestKernelHalfWritten starts kube-proxy with the partial rules of another program, in each variant: all Services must be
 // served, and none of these rules may remain, also after --cleanup.
 func TestKernelHalfWritten(t *testing.T) {
+	t.Parallel()
 	for _, variant := range []string{"nft", "legacy"} {
 		t.Run(variant, func(t *testing.T) {
 			t.Parallel()

@@ -27,6 +27,7 @@ var earlyIPs = map[netns.Family][3]string{
 // TestKernelEarlyClients checks that a TCP client that sends its first SYN before its Service is served gets an answer to one of
 // the retransmissions. A SYN that no rule translates leaves a conntrack entry for two minutes, which would also apply to these.
 func TestKernelEarlyClients(t *testing.T) {
+	t.Parallel()
 	for mode, open := range opens(t) {
 		t.Run(string(mode), func(t *testing.T) {
 			w := newUDPWorld(t, open)

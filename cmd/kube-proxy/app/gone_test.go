@@ -22,6 +22,7 @@ import (
 
 // TestKernelResetGoneEndpoints keeps TCP connections open while their endpoints terminate and go, in each mode.
 func TestKernelResetGoneEndpoints(t *testing.T) {
+	t.Parallel()
 	for mode, open := range opens(t) {
 		t.Run(string(mode), func(t *testing.T) {
 			w := newFlowWorld(t, open, &atomic.Int64{})
@@ -167,6 +168,7 @@ func (w *udpWorld) ownSocket(to netip.AddrPort, a, b *netns.Host) {
 
 // TestKernelSCTPAssociations lets an SCTP client begin anew, from the same port, while its endpoints terminate and go, in each mode.
 func TestKernelSCTPAssociations(t *testing.T) {
+	t.Parallel()
 	for mode, open := range opens(t) {
 		t.Run(string(mode), func(t *testing.T) { newFlowWorld(t, open, new(atomic.Int64)).all(t, (*udpWorld).associations) })
 	}

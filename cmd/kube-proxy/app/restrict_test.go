@@ -26,6 +26,7 @@ type restrictedFlow struct {
 // TestKernelRestrictedFlows restricts a Service while clients send to it without a pause: the UDP flows of the clients that may no
 // longer open them end, as if their endpoint had been removed. All others stay.
 func TestKernelRestrictedFlows(t *testing.T) {
+	t.Parallel()
 	for mode, open := range opens(t) {
 		t.Run(string(mode), func(t *testing.T) {
 			w := newUDPWorld(t, open)

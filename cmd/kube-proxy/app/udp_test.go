@@ -250,6 +250,7 @@ func opens(t *testing.T) map[config.ProxyMode]backendtest.Open {
 
 // TestKernelUDPFlows keeps flows open while their endpoints and their Service come and go, in each mode.
 func TestKernelUDPFlows(t *testing.T) {
+	t.Parallel()
 	for mode, open := range opens(t) {
 		t.Run(string(mode), func(t *testing.T) { newUDPWorld(t, open).all(t, (*udpWorld).flows) })
 	}
@@ -257,6 +258,7 @@ func TestKernelUDPFlows(t *testing.T) {
 
 // TestKernelTerminatingUDPFlows keeps flows open to an endpoint that terminates, in each mode.
 func TestKernelTerminatingUDPFlows(t *testing.T) {
+	t.Parallel()
 	for mode, open := range opens(t) {
 		t.Run(string(mode), func(t *testing.T) { newUDPWorld(t, open).all(t, (*udpWorld).terminating) })
 	}

@@ -35,6 +35,7 @@ var strays = []struct {
 // TestKernelStraySegments checks that a segment outside the window of a connection through a Service is translated or dropped.
 // The client would answer one with the pod's own address with a RST, which can end the connection.
 func TestKernelStraySegments(t *testing.T) {
+	t.Parallel()
 	for mode, open := range opens(t) {
 		t.Run(string(mode), func(t *testing.T) {
 			w := newUDPWorld(t, open)
@@ -80,6 +81,7 @@ func TestKernelStraySegments(t *testing.T) {
 // conntrack classifies them as invalid, whether the pod is the server or the client. iptables mode drops them, as kube-proxy
 // does.
 func TestKernelAsymmetricRoutes(t *testing.T) {
+	t.Parallel()
 	w := newUDPWorld(t, opens(t)[config.ProxyModeNFTables])
 	pod, peer := w.lab.Node1.Pods[0], w.lab.Client
 	w.serveEarly(pod)

@@ -210,7 +210,7 @@ func (p *Picks) AmidChanges() {
 	go func() { sent <- p.send(func(int) bool { return stop.Load() }) }()
 	changes := 0
 	keepScaling := func() {
-		for began := time.Now(); time.Since(began) < 4*time.Second; changes++ {
+		for began := time.Now(); time.Since(began) < 2*time.Second; changes++ {
 			p.algorithm = cluster.Algorithm(changes / 8 % 4)
 			p.scale(1 + (changes*7)%4)
 		}

@@ -9,11 +9,17 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// TestKernelTamperingAtAnyTime is the same with the kernel, while a running proxy changes a Service.
+// TestKernelTamperingAtAnyTime is the same with the kernel, while a running proxy changes a Service, for a change of each kind: of rules that
+// are written at the time, of others, and of what leads to them.
 func TestKernelTamperingAtAnyTime(t *testing.T) {
 	t.Setenv("XTABLES_LOCKFILE", t.TempDir()+"/lock") // other tests use the machine's
 	programs(t, func(t *testing.T, variant ipt.Variant, old bool) {
-		for what, input := range meddlings() {
+		all := meddlings()
+		for _, what := range []string{"replaces the Service that changes", "empties a Service that stays", "removes a jump", "returns before our rules"} {
+			input := all[what]
+			if input == "" {
+				t.Fatalf("no such change: %s", what)
+			}
 			t.Run(what, func(t *testing.T) {
 				amidSync(t, "running", "a change", func(t *testing.T) *meddled {
 					netns.Enter(t, "iptables-"+string(variant))

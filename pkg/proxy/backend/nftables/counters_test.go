@@ -88,8 +88,9 @@ func TestCountLess(t *testing.T) {
 	fake := nfttest.New(dialectOf(cluster.IPv4).number, TableName)
 	var before []string
 	table := afterEach(fake, func() {
+		now := served(fake)
 		for _, frontend := range before {
-			if now := served(fake); !slices.Contains(now, frontend) {
+			if !slices.Contains(now, frontend) {
 				t.Fatalf("%s is not served for a moment; these are: %q", frontend, now)
 			}
 		}
