@@ -13,7 +13,7 @@ func lock(_ context.Context, c *Checker) []Result {
 	holder, answers, err := c.Host.Holder()
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return warn("cannot look who holds this network namespace: "+err.Error(), "Run the check with CAP_NET_ADMIN.")
+		return warn("cannot determine who holds this network namespace: "+err.Error(), "Run the check with CAP_NET_ADMIN.")
 	case err != nil:
 		return fail(err.Error(), "Run the check as root, with CAP_NET_ADMIN, and load the module nfnetlink_log: without the lock two proxies do not wait for each other.")
 	case holder == "" && c.Stage == After:

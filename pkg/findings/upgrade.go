@@ -25,7 +25,7 @@ func clusterIPs(s *corev1.Service) []string {
 	return []string{s.Spec.ClusterIP}
 }
 
-// externalIPs finds external IPs, and records them for ExternalIPCapture. Those that another proxy serves are not its business.
+// externalIPs finds external IPs, and records them for ExternalIPCapture. Those that another proxy serves are ignored.
 func (a *Analyzer) externalIPs(s *corev1.Service) {
 	if _, foreign := s.Labels[cluster.LabelServiceProxyName]; foreign || len(s.Spec.ExternalIPs) == 0 {
 		return

@@ -114,7 +114,7 @@ func TestTrial(t *testing.T) {
 		{"Reject", "TCP", append(many(2, syscall.ECONNREFUSED), nil), nil, nil, false, "not what"},
 		{"Drop", "UDP", append(many(2, errSilent), syscall.EPERM), nil, nil, true, "This is"},
 		{"Drop", "TCP", many(3, syscall.ECONNREFUSED), nil, nil, false, "not what"},
-		{"Pass", "TCP", many(3, errors.New("no route")), nil, nil, true, "3 failed: no route\nThe proxy leaves such connections alone"},
+		{"Pass", "TCP", many(3, errors.New("no route")), nil, nil, true, "3 failed: no route\nThe proxy does not handle such connections"},
 	} {
 		tried := &trial{explained: explained(test.verdict, test.protocol), unrouted: slices.Contains(test.results, error(syscall.ENETUNREACH))}
 		for _, err := range test.results {

@@ -269,7 +269,7 @@ func (t *trial) conclusion() string {
 	_, counted := t.sent()
 	switch {
 	case t.explained.Verdict == v1alpha1.VerdictPass:
-		return "The proxy leaves such connections alone, and their result to others."
+		return "The proxy does not handle such connections."
 	case t.unrouted:
 		to, _ := netip.ParseAddrPort(t.explained.To)
 		command := "ip route get "

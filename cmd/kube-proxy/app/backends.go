@@ -23,13 +23,13 @@ import (
 // Modes lists all modes, in the order in which their rules are removed. The proxy runs in one that is a backend.Mode; it only removes the
 // rules of the others. counters are for a mode whose rules are written or shown. A new backend is a row here.
 func Modes(cfg *config.KubeProxyConfiguration, counters backend.CounterLimits) []takeover.Mode {
-	virtual := ipvs.Mode{Objects: kernelipvs.Kernel{}, ExcludeCIDRs: cfg.IPVS.ExcludeCIDRs}
+	ipvsMode := ipvs.Mode{Objects: kernelipvs.Kernel{}, ExcludeCIDRs: cfg.IPVS.ExcludeCIDRs}
 	return []takeover.Mode{
 		{Name: string(config.ProxyModeIPTables), Remover: iptables.Mode{Settings: host.Kernel{},
 			Options: iptables.Options{Mark: mark(cfg.IPTables.MasqueradeBit), Liberal: cfg.Linux.Conntrack.TCPBeLiberal}}},
 		{Name: string(config.ProxyModeNFTables), Remover: nftables.Mode{Options: nftables.Options{Mark: mark(cfg.NFTables.MasqueradeBit), Counters: counters,
 			Devices: netif.Kernel{}.Devices}}},
-		{Name: string(config.ProxyModeIPVS), Remover: virtual, Drain: virtual.Drain}, // iptables rules use its sets
+		{Name: string(config.ProxyModeIPVS), Remover: ipvsMode, Drain: ipvsMode.Drain}, // iptables rules use its sets
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
 	"github.com/seed-11a05479/kube-proxy/pkg/check"
+	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
@@ -42,6 +43,8 @@ func newChecker(l *app.Loaded, withoutAPI bool) (*check.Checker, error) {
 
 // modeHere returns the mode that has rules here; "" if none has, or several have.
 func modeHere(ctx context.Context) (name string) {
+	ctx, cancel := context.WithTimeout(ctx, inspect.DefaultTimeout) // a busy kernel is one of the checks, too
+	defer cancel()
 	for _, m := range app.Modes(app.DefaultConfig(), backend.CounterLimits{}) {
 		if _, served := m.Remover.(backend.Mode); !served {
 			continue

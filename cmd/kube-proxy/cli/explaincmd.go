@@ -144,7 +144,7 @@ func (o *explainOptions) explain(cmd *cobra.Command, reader inspect.Reader) (*v1
 	}
 	client, err := restConfig(o.kubeconfig, o.context, "kube-proxy")
 	if err != nil {
-		return nil, fmt.Errorf("find pod %s: %w; or give the pod's IP address as --from", name, err)
+		return nil, fmt.Errorf("find pod %s: %w; give the pod's IP address as --from", name, err)
 	}
 	pod, err := inspect.FindPod(cmd.Context(), client, name.Namespace, name.Name)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 type elsewhere struct{}
 
 // MeasureCPU starts to measure the processor time of an operation of the calling goroutine, which must be locked to its thread
-// ([runtime.LockOSThread]): that does not depend on the load of the machine. The operation uses the returned context. spent returns the processor time used since: that of the
-// thread, that of all programs that have ended, and what was counted with [CountCPU].
+// ([runtime.LockOSThread]): that does not depend on the load of the machine. The operation uses the returned context. spent returns the
+// processor time used since: that of the thread, that of all programs that have ended, and what was counted with [CountCPU].
 func MeasureCPU(ctx context.Context) (_ context.Context, spent func() time.Duration) {
 	var others atomic.Int64
 	before := used(unix.RUSAGE_THREAD) + used(unix.RUSAGE_CHILDREN)

@@ -23,7 +23,7 @@ type Kernel struct{}
 
 var _ Settings = Kernel{}
 
-const settings = "/proc/sys"
+const settingsRoot = "/proc/sys"
 
 // ErrFixed is part of the error of a write that no privilege allows here: the setting is the whole machine's, such as the size of
 // the connection tracking table, and only the first network namespace can change it.
@@ -65,9 +65,9 @@ func (Kernel) Write(name, value string) error {
 // locate returns the file of a setting.
 func locate(name string) (string, error) {
 	if !filepath.IsLocal(name) {
-		return "", fmt.Errorf("%q is not a kernel setting: give its path below %s, such as net/ipv4/ip_forward", name, settings)
+		return "", fmt.Errorf("%q is not a kernel setting: give its path below %s, such as net/ipv4/ip_forward", name, settingsRoot)
 	}
-	return filepath.Join(settings, name), nil
+	return filepath.Join(settingsRoot, name), nil
 }
 
 func hint(err error) string {

@@ -31,8 +31,8 @@ const (
 	userOf   = 64
 )
 
-// TCPUser returns, by sock_diag(7), which needs no rights, the user that opened the client's end of a TCP connection, as a number. The client is in this network namespace; if there
-// is no such connection the error is ENOENT.
+// TCPUser returns the user that opened the client's end of a TCP connection, as a number. It asks sock_diag(7), which needs no rights. The
+// client is in this network namespace; if there is no such connection the error is ENOENT.
 func TCPUser(client, server netip.AddrPort) (uint32, error) {
 	answer, err := ask(client, server)
 	if err != nil {

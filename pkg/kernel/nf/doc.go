@@ -1,5 +1,4 @@
-// Package nf is the client of nf_tables: everything that speaks its netlink is here once. The doors nft, ipt, trace and firewall
-// stand on it.
+// Package nf is the client of nf_tables: everything that speaks its netlink is here once. The doors nft, ipt and trace stand on it.
 //
 //	conn.go         a connection: requests one after the other, batches, and the end of a context while the kernel is busy
 //	request.go      one request: for an object, or for all of a kind, without those of other tables; the generation
@@ -13,6 +12,7 @@
 //	element.go      the elements of a set, complete although others write
 //	find.go         the elements of some keys
 //	fingerprint.go  a digest of all of a table except its elements
+//	filters.go      the chains of all tables that may drop what is received or forwarded
 //	watch.go        who writes what, from the kernel's notifications
 //	errors.go       a refused batch; what the kernel's numbers mean, and what to do
 //

@@ -63,7 +63,7 @@ func newConnections(r *registry, config *Config) *connections {
 		return nil
 	}
 	c := &connections{
-		failures: newCounters(own, "connection_read_failures_total",
+		failures: r.counters(own, "connection_read_failures_total",
 			"Scrapes that could not read the kernel's counters of connections, which kept their values.", familyLabel),
 		counter: config.Counter, families: config.Families,
 		plans: map[cluster.Family]*plan.Plan{}, known: map[cluster.Family]*plan.Plan{},
@@ -74,7 +74,6 @@ func newConnections(r *registry, config *Config) *connections {
 	}
 	exposed := []metrics.Registerable{c.byService}
 	if wanted {
-		add(r, c.failures)
 		c.byPort = newSeries[servicePort]("service_connections_total",
 			"New connections to a port of a Service that this node sent to an endpoint. A repeated first packet counts again.",
 			portLabel, protocolLabel, serviceNameLabel, serviceNamespaceLabel)
@@ -99,8 +98,8 @@ func (c *connections) synced(family cluster.Family, p *plan.Plan) {
 	c.plans[family] = p
 }
 
-// read adds what the kernel has counted since the last reading. What cannot be read keeps its value. The first reading adds what it has counted so far: the
-// rules, and with them the counters, outlive this process.
+// read adds what the kernel has counted since the last reading. What cannot be read keeps its value. The first reading adds what it has
+// counted so far: the rules, and with them the counters, outlive this process.
 func (c *connections) read() {
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()

@@ -79,7 +79,7 @@ func (t *Tuner) Apply(ctx context.Context) error {
 }
 
 // ApplyMissing applies the settings that did not exist at [Tuner.Apply]: the first rule that uses connection tracking loads
-// its module. The error joins all failures but those that Apply would only log.
+// its module. The error joins all failures but host.ErrFixed.
 func (t *Tuner) ApplyMissing(ctx context.Context) error {
 	var failed []error
 	for _, s := range t.missing {
