@@ -99,8 +99,8 @@ func (o *Observer) drain(ctx context.Context, m Mode, last backend.Left, familie
 		return nil, m.Remove(ctx, families...)
 	}
 	left, err := m.Drain(ctx, last, families...)
-	if len(left) == 0 || time.Now().Before(o.drainEnd) {
-		return left, err
+	if err != nil || len(left) == 0 || time.Now().Before(o.drainEnd) {
+		return left, err // Drain may fail before it looks for another proxy, whose objects must stay
 	}
 	if err := m.Remove(ctx, families...); err != nil {
 		return left, err
