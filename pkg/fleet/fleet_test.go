@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -309,6 +310,21 @@ func TestWait(t *testing.T) {
 	if waited, err := f.Wait(t.Context(), cluster.ServiceName{Namespace: "default", Name: "web"}, time.Minute); err != nil || len(waited.Behind) > 0 || waited.Endpoints != 2 || waited.Nodes != 2 {
 		t.Errorf("with it: %+v, %v", waited, err)
 	}
+	for want, info := range map[string]func(*v1alpha1.Info){
+		"IPv6: the last sync failed: busy": func(i *v1alpha1.Info) {
+			i.Sync = &v1alpha1.Sync{Families: []v1alpha1.FamilySync{{Family: "IPv4"}, {Family: "IPv6", Error: "busy"}}}
+		},
+		"IPv6: no sync has succeeded yet": func(i *v1alpha1.Info) {
+			i.Families, i.Sync = []string{"IPv4", "IPv6"}, &v1alpha1.Sync{Families: []v1alpha1.FamilySync{{Family: "IPv4"}}}
+		},
+	} {
+		s.pods["kube-proxy-n2"].pages = ours(t, present, info).pages
+		round, err := f.round(t.Context(), cluster.ServiceName{Namespace: "default", Name: "web"})
+		if err != nil || len(round.Behind) != 1 || !slices.Equal(round.Behind[0].Reasons, []string{want}) {
+			t.Errorf("with a family that is not programmed: %+v, %v; want %s", round, err, want)
+		}
+	}
+	s.pods["kube-proxy-n2"].pages = ours(t, present).pages
 	s.forbidNodes = true
 	if waited, err := f.Wait(t.Context(), cluster.ServiceName{Namespace: "default", Name: "web"}, time.Minute); err != nil || len(waited.Notes) != 1 || !strings.Contains(waited.Notes[0], "no right to list Nodes") {
 		t.Errorf("without the right to list Nodes: %+v, %v", waited, err)
