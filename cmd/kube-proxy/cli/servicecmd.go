@@ -123,7 +123,7 @@ func (o *serviceOptions) run(cmd *cobra.Command, round func(*cobra.Command, insp
 		if err := round(cmd, from); err != nil {
 			return err
 		}
-		if err := failing(cmd, from, ""); err != nil {
+		if err := failing(cmd, from, ""); err != nil && ctx.Err() == nil { // the end of the watch is no error
 			printLines(cmd.ErrOrStderr(), "error: ", err) // it may end while this is watched
 		}
 		return nil
