@@ -15,7 +15,8 @@ import (
 const (
 	// drainPause is the time between two looks at what connections use.
 	drainPause = 30 * time.Second
-	// drainLimit is how long connections may use it. Whoever keeps one open keeps what packets reach through it, such as the node's own ports.
+	// drainLimit is how long connections may use it after this proxy's start; a restart begins it anew. Whoever keeps one open keeps what packets
+	// reach through it, such as the node's own ports.
 	drainLimit = 24 * time.Hour
 )
 
