@@ -24,7 +24,8 @@ const (
 	// the field, and its gate of the same name decides.
 	DisableNodeKubeProxyVersion featuregate.Feature = "DisableNodeKubeProxyVersion"
 
-	// DrainIPVSMode keeps what established connections use of Kubernetes' kube-proxy in ipvs mode until they have ended.
+	// DrainIPVSMode keeps what established connections use of Kubernetes' kube-proxy in ipvs mode until they have ended, at the
+	// latest 24 hours after the proxy's last start.
 	DrainIPVSMode featuregate.Feature = "DrainIPVSMode"
 
 	// FlowtableFastPath honours the annotation cluster.AnnotationFastPath of Services.

@@ -45,7 +45,7 @@ type Node struct {
 	Mode     string   `json:"mode,omitempty"`
 	// Health is the answer of /healthz: ok, a number of HTTP, or empty if it was not asked or does not answer.
 	Health string `json:"health,omitempty"`
-	// Synced is when the state in force was programmed, Pending when the oldest change arrived that is not.
+	// Synced is when a sync last succeeded in all families, Pending when the oldest change arrived that is not.
 	Synced  *time.Time `json:"synced,omitempty"`
 	Pending *time.Time `json:"pending,omitempty"`
 	Waiting []string   `json:"waiting,omitempty"`

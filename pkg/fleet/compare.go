@@ -166,12 +166,16 @@ func (f *Fleet) explain(ctx context.Context, targets []target, reference int, d 
 	at, _ := slices.BinarySearchFunc(targets, d.Nodes[0], func(t target, name string) int { return strings.Compare(t.node, name) })
 	name, _ := cluster.ParseServiceName(d.Service)
 	var both [2]*v1alpha1.Service
+	var failing [2][]string
 	for i, of := range []int{reference, at} {
 		c, err := f.connect(targets[of])
 		if err != nil {
 			return
 		}
 		both[i], err = service(ctx, c.AtMost(longAnswer), name)
+		if info, err := c.Info(ctx); err == nil {
+			failing[i] = notProgrammed(info)
+		}
 		c.pod.Close()
 		if err != nil {
 			d.Differences = []string{fmt.Sprintf("not known: %v", err)}
@@ -179,6 +183,11 @@ func (f *Fleet) explain(ctx context.Context, targets []target, reference int, d 
 		}
 	}
 	d.Differences = differences(both[0], both[1], shown)
+	for i, node := range []string{d.Than, d.Nodes[0]} {
+		for _, why := range failing[i] { // what nodes show may be in force in one family only
+			d.Differences = append(d.Differences, fmt.Sprintf("may differ because an earlier version, or none, is in force on %s (%s)", node, why))
+		}
+	}
 	if len(d.Differences) == 0 {
 		d.Differences = []string{"differs in what is not shown"}
 	}

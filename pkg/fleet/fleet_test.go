@@ -2,8 +2,11 @@ package fleet
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -123,6 +126,29 @@ func TestDisagreement(t *testing.T) {
 	}
 	if report.Fine() {
 		t.Error("nodes that disagree are fine")
+	}
+}
+
+// TestFailingFamily compares nodes that show the same, of which one has an earlier version in force in a family.
+func TestFailingFamily(t *testing.T) {
+	objects := web("10.244.1.2", "10.244.2.2")
+	s := &apiServer{t: t, pods: map[string]*pod{}}
+	for i := range 3 {
+		s.pods[fmt.Sprintf("kube-proxy-n%d", i)] = ours(t, objects)
+	}
+	earlier := ours(t, objects, func(i *v1alpha1.Info) {
+		i.Sync = &v1alpha1.Sync{Families: []v1alpha1.FamilySync{{Family: "IPv4"}, {Family: "IPv6", Error: "busy"}}}
+	})
+	s.pods["kube-proxy-n2"] = &pod{healthz: 200, pages: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/digests") {
+			_ = json.NewEncoder(w).Encode(v1alpha1.Digests{TypeMeta: v1alpha1.Meta(v1alpha1.KindDigests), All: "1", Services: map[string]string{"default/web": "1"}})
+			return
+		}
+		earlier.pages.ServeHTTP(w, r)
+	})}
+	const want = "n2 may differ because an earlier version, or none, is in force on n2 (IPv6: the last sync failed: busy)\n"
+	if out := ask(t, s).Text(); !strings.Contains(out, want) || strings.Contains(out, "not shown") {
+		t.Errorf("without %q:\n%s", want, out)
 	}
 }
 
@@ -309,6 +335,21 @@ func TestWait(t *testing.T) {
 	if waited, err := f.Wait(t.Context(), cluster.ServiceName{Namespace: "default", Name: "web"}, time.Minute); err != nil || len(waited.Behind) > 0 || waited.Endpoints != 2 || waited.Nodes != 2 {
 		t.Errorf("with it: %+v, %v", waited, err)
 	}
+	for want, info := range map[string]func(*v1alpha1.Info){
+		"IPv6: the last sync failed: busy": func(i *v1alpha1.Info) {
+			i.Sync = &v1alpha1.Sync{Families: []v1alpha1.FamilySync{{Family: "IPv4"}, {Family: "IPv6", Error: "busy"}}}
+		},
+		"IPv6: no sync has succeeded yet": func(i *v1alpha1.Info) {
+			i.Families, i.Sync = []string{"IPv4", "IPv6"}, &v1alpha1.Sync{Families: []v1alpha1.FamilySync{{Family: "IPv4"}}}
+		},
+	} {
+		s.pods["kube-proxy-n2"].pages = ours(t, present, info).pages
+		round, err := f.round(t.Context(), cluster.ServiceName{Namespace: "default", Name: "web"})
+		if err != nil || len(round.Behind) != 1 || !slices.Equal(round.Behind[0].Reasons, []string{want}) {
+			t.Errorf("with a family that is not programmed: %+v, %v; want %s", round, err, want)
+		}
+	}
+	s.pods["kube-proxy-n2"].pages = ours(t, present).pages
 	s.forbidNodes = true
 	if waited, err := f.Wait(t.Context(), cluster.ServiceName{Namespace: "default", Name: "web"}, time.Minute); err != nil || len(waited.Notes) != 1 || !strings.Contains(waited.Notes[0], "no right to list Nodes") {
 		t.Errorf("without the right to list Nodes: %+v, %v", waited, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,9 +35,9 @@ type Waited struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Wait returns when the proxy of every node has programmed a Service as the API server has it now, with all endpoints. After timeout, or when
-// ctx ends, it returns the state of the last whole round; a timeout of 0 asks once. An error means that nothing is known. It needs the rights
-// get services and list endpointslices.
+// Wait returns when the proxy of every node has programmed a Service in all families as the API server has it now, with all endpoints. After
+// timeout, or when ctx ends, it returns the state of the last whole round; a timeout of 0 asks once. An error means that nothing is known. It
+// needs the rights get services and list endpointslices.
 func (f *Fleet) Wait(ctx context.Context, name cluster.ServiceName, timeout time.Duration) (*Waited, error) {
 	last, err := inspect.Wait[*Waited]{
 		Ask:     func(ctx context.Context) (*Waited, error) { return f.round(ctx, name) },
@@ -98,6 +99,24 @@ func (f *Fleet) behind(ctx context.Context, t target, name cluster.ServiceName, 
 		if refused(problem.Reason) {
 			why = append(why, problem.Reason+": "+problem.Message)
 		}
+	}
+	// Asked afterwards: a Service is shown as soon as one family has it, and a family that did not fail since has it too.
+	info, err := c.Info(ctx)
+	if err != nil {
+		return append(why, f.unknown(ctx, &Node{}, t, c, err).Messages...)
+	}
+	return append(why, notProgrammed(info)...)
+}
+
+// notProgrammed returns why families may not have what the proxy shows.
+func notProgrammed(info *v1alpha1.Info) (why []string) {
+	for _, family := range info.Families {
+		if info.Sync == nil || !slices.ContainsFunc(info.Sync.Families, func(s v1alpha1.FamilySync) bool { return s.Family == family }) {
+			why = append(why, family+": no sync has succeeded yet")
+		}
+	}
+	for _, family := range info.Sync.Failed() {
+		why = append(why, fmt.Sprintf("%s: the last sync failed: %s", family.Family, family.Error))
 	}
 	return why
 }

@@ -293,8 +293,9 @@ func (p *Proxy) sync(ctx context.Context) (again time.Duration) {
 	}
 	p.plan = s.Plan
 	p.repairs.synced()
+	p.history.Add(s)
 	if err := s.Err(); err == nil {
-		if p.history.applied == nil {
+		if s.Applied.First() {
 			logger.Info("First sync succeeded; Services are served", "took", rounded(s.Finished.Sub(s.Started)), "services", s.After.Services.Len())
 		}
 		p.retry = retries(p.SyncPeriod)
@@ -311,7 +312,6 @@ func (p *Proxy) sync(ctx context.Context) (again time.Duration) {
 			logger.Error(err, "Sync failed, at least in part; the rules that could not be written stay as they were", "retryIn", again)
 		}
 	}
-	p.history.Add(s)
 	for _, o := range p.Observers {
 		o.Synced(s)
 	}

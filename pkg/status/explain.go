@@ -19,7 +19,13 @@ func (s *State) Explain(q Question) (*v1alpha1.Explanation, error) {
 	}
 	family := cluster.FamilyOf(packet.To.Addr())
 	if _, ok := s.InForce[family]; !ok && len(s.InForce) > 0 && slices.Contains(s.Rules.Families, family) {
-		return nil, badQuestion("no rules of this proxy are in force in %s: no sync has succeeded there yet (%v)", family, Failing(&s.Info, family.String()))
+		why := ""
+		for _, failed := range s.Info.Sync.Failed() {
+			if failed.Family == family.String() {
+				why = "; the last one failed: " + failed.Error
+			}
+		}
+		return nil, badQuestion("no rules of this proxy are in force in %s: no sync has succeeded there yet%s", family, why)
 	}
 	if Failing(&s.Info, family.String()) != nil {
 		notes = append(notes, fmt.Sprintf("the rules of %s may be those of an earlier sync: the last one failed", family))

@@ -45,7 +45,7 @@ external IP or a node port. A port is a number or a name, and may be missing if 
 ` + readerHelp + `
 
 Exit codes: 0 if the connection is sent to an endpoint, 3 if it is rejected or dropped, 4 if the proxy leaves it alone, 5 if --try had
-another result than explained or an endpoint did not answer, 1 or 2 if there is no answer.`,
+another result than explained or an endpoint did not answer, 1 or 2 if there is no answer, 1 also after a failed sync.`,
 		Example: `  kube-proxy explain 10.96.0.10:80 --from 10.244.1.3
   kube-proxy explain default/web:http --from external
   kube-proxy explain web -n default --try 20`,

@@ -33,7 +33,7 @@ of session affinity. For another --mode a running proxy keeps the defaults of it
 "kube-proxy drift" lists. It needs nft to read nftables chains, and CAP_NET_ADMIN if no proxy runs.
 ` + readerHelp + `
 
-Exit codes: 0, 3 if --diff finds a difference, 1 or 2 if there is no answer.`,
+Exit codes: 0, 3 if --diff finds a difference, 1 or 2 if there is no answer, 1 also after a failed sync unless --diff finds a difference.`,
 		Example: `  kube-proxy render --diff
   kube-proxy render --mode nftables --manifests examples --node node1`,
 		Args: noArgs,
@@ -88,8 +88,12 @@ func (o *renderOptions) runDiff(cmd *cobra.Command, reader inspect.Reader) error
 		}
 		return text
 	})
-	if err = cmp.Or(err, failing(cmd, reader, "")); err == nil && len(found.Items) > 0 {
-		return app.ExitCode{Code: exitDiffers}
+	if err != nil {
+		return err
+	}
+	err = failing(cmd, reader, "")
+	if len(found.Items) > 0 { // also after a failed sync, which is often why they differ
+		return app.ExitCode{Code: exitDiffers, Err: err}
 	}
 	return err
 }
@@ -102,7 +106,9 @@ func newDriftCommand() *cobra.Command {
 		Use:   "drift",
 		Short: "Show which rules other programs changed, and the proxy repaired",
 		Long: `List the last 100 times that another program changed the rules of the proxy that runs on this node, which it repaired: when, what,
-and by which program, if the kernel reports it.`,
+and by which program, if the kernel reports it.
+
+Exit codes: 0, 1 or 2 if there is no answer, 1 also after a failed sync.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return opts.runDrift(cmd) },
 	}

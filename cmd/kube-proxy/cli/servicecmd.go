@@ -30,6 +30,9 @@ type serviceOptions struct {
 	counters *inspect.Counters
 }
 
+// serviceExits is the end of the help of "list" and "describe".
+const serviceExits = "\n\nExit codes: 0, 1 or 2 if there is no answer, 1 also after a failed sync, but not with --watch."
+
 func newServiceCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:     "service",
@@ -51,7 +54,7 @@ func newServiceListCommand() *cobra.Command {
 		Long: `List Services with their ready and all endpoint addresses, why connections to some of them fail on this node, and EndpointSlices
 whose Service is not served. -o wide adds connections, which count from 0 again when their rule changes. --watch shows the busiest
 Services first.
-` + readerHelp,
+` + readerHelp + serviceExits,
 		Example: `  kube-proxy service list -A -o wide
   kube-proxy service list --address 10.96.0.10
   kube-proxy service list -A --node node2`,
@@ -73,7 +76,7 @@ func newServiceDescribeCommand() *cobra.Command {
 		Short: "Show one Service with its endpoints, and why some are left out",
 		Long: `Show what happens to connections to each address of a Service, to which endpoints they are sent and why not to others, how many
 the kernel has counted, and how long the last change took to program.
-` + readerHelp,
+` + readerHelp + serviceExits,
 		Example: `  kube-proxy service describe default/web
   kube-proxy service describe web -n default --manifests examples --node node1`,
 		Args: usageArgs(cobra.ExactArgs(1)),
@@ -123,7 +126,7 @@ func (o *serviceOptions) run(cmd *cobra.Command, round func(*cobra.Command, insp
 		if err := round(cmd, from); err != nil {
 			return err
 		}
-		if err := failing(cmd, from, ""); err != nil {
+		if err := failing(cmd, from, ""); err != nil && ctx.Err() == nil { // the end of the watch is no error
 			printLines(cmd.ErrOrStderr(), "error: ", err) // it may end while this is watched
 		}
 		return nil

@@ -38,7 +38,8 @@ type Config struct {
 	Others []Mode
 	// Families are the families that this proxy serves, or will.
 	Families []cluster.Family
-	// Drain keeps what connections use of other modes until they have ended, at most for 24 hours.
+	// Drain keeps what connections use of other modes until they have ended, at the latest 24 hours after this
+	// proxy's start: a restart begins them anew.
 	Drain bool
 	// Seen is called each time another proxy is detected. It must not block.
 	Seen func(mode string, at time.Time)

@@ -15,7 +15,8 @@ import (
 const (
 	// drainPause is the time between two looks at what connections use.
 	drainPause = 30 * time.Second
-	// drainLimit is how long connections may use it. Whoever keeps one open keeps what packets reach through it, such as the node's own ports.
+	// drainLimit is how long connections may use it after this proxy's start; a restart begins it anew. Whoever keeps one open keeps what packets
+	// reach through it, such as the node's own ports.
 	drainLimit = 24 * time.Hour
 )
 
@@ -99,8 +100,8 @@ func (o *Observer) drain(ctx context.Context, m Mode, last backend.Left, familie
 		return nil, m.Remove(ctx, families...)
 	}
 	left, err := m.Drain(ctx, last, families...)
-	if len(left) == 0 || time.Now().Before(o.drainEnd) {
-		return left, err
+	if err != nil || len(left) == 0 || time.Now().Before(o.drainEnd) {
+		return left, err // Drain may fail before it looks for another proxy, whose objects must stay
 	}
 	if err := m.Remove(ctx, families...); err != nil {
 		return left, err

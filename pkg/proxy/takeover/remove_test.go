@@ -178,6 +178,7 @@ type draining struct {
 	until   time.Time
 	more    atomic.Bool // than it has left
 	refused atomic.Bool // is the removal of what is used
+	blind   atomic.Bool // fails to look, before it can find more than it has left
 }
 
 func (d *draining) Remove(ctx context.Context, families ...cluster.Family) error {
@@ -189,6 +190,9 @@ func (d *draining) Remove(ctx context.Context, families ...cluster.Family) error
 
 func (d *draining) Drain(_ context.Context, last backend.Left, _ ...cluster.Family) (backend.Left, error) {
 	d.removals.Add(1)
+	if d.blind.Load() {
+		return last, errors.New("cannot look")
+	}
 	if d.more.Load() && last != nil {
 		return nil, backend.ErrRival
 	}
@@ -197,7 +201,7 @@ func (d *draining) Drain(_ context.Context, last backend.Left, _ ...cluster.Fami
 	if !left {
 		return nil, nil
 	}
-	return backend.Left{"one": true}, errors.New("one cannot be looked at")
+	return backend.Left{"one": true}, nil
 }
 
 // TestDrainRival checks that a drain ends, and another proxy is reported, when there is more than the drain has left, and that without
@@ -299,4 +303,29 @@ func TestDrainLimit(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestDrainBlind checks that nothing is removed after the limit while Drain fails: it may not have looked for another proxy.
+func TestDrainBlind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		d := &draining{until: time.Now().Add(100 * time.Hour)}
+		d.present.Store(true)
+		w := New(Config{Families: []cluster.Family{cluster.IPv4}, Others: []Mode{{Name: "drains", Remover: d, Drain: d.Drain}}, Drain: true, Seen: func(string, time.Time) {},
+			Processes: func() ([]int, error) { return nil, nil }})
+		w.Synced(inForce(cluster.IPv4))
+		go w.Run(ctx) //nolint:errcheck // it returns nil
+		time.Sleep(drainLimit - time.Second)
+		d.blind.Store(true)
+		time.Sleep(5 * drainPause)
+		if !d.present.Load() {
+			t.Error("removed without a look for another proxy")
+		}
+		d.blind.Store(false)
+		time.Sleep(2 * drainPause)
+		if d.present.Load() {
+			t.Error("not removed when Drain works again")
+		}
+	})
 }

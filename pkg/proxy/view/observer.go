@@ -71,7 +71,7 @@ type Observer struct {
 	history history
 }
 
-// change is the last change of a Service. A zero programmed means that it is not in force yet.
+// change is the last change of a Service. A zero programmed means that it is not in force in all families yet.
 type change struct {
 	arrived, programmed time.Time
 }
@@ -108,10 +108,10 @@ func (o *Observer) Synced(s *proxy.Sync) {
 	}
 	o.history.add(o.last, s.Finished, o.noteChanges(s))
 	o.queued = time.Time{}
-	if len(s.InForce()) > 0 {
+	if s.Shown != nil {
 		o.snapshot, o.plan, o.observed = s.After, s.Plan, observedIn(s)
 	}
-	if s.Err() != nil {
+	if s.Applied == nil {
 		return
 	}
 	for name := range o.pending {
