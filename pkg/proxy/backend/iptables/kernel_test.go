@@ -54,9 +54,8 @@ func open(variant ipt.Variant) (*iptables.Backend, error) {
 	return iptables.New(iptables.Options{Mark: 0x4000}, settings{}, notices, doors...), nil
 }
 
-// variants runs a test for both variants, beside others.
+// variants runs a test for both variants.
 func variants(t *testing.T, test func(t *testing.T, variant ipt.Variant)) {
-	t.Parallel()
 	for _, variant := range []ipt.Variant{ipt.NFT, ipt.Legacy} {
 		t.Run(string(variant), func(t *testing.T) {
 			t.Parallel()
@@ -112,7 +111,7 @@ func TestKernelHairpinForwardDrop(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b := backendtest.NewBench(t, opener(variant))
 		for _, program := range []string{"iptables-", "ip6tables-"} {
-			if out, err := b.Lab.Node1.Command(program+string(variant), "-P", "FORWARD", "DROP").CombinedOutput(); err != nil {
+			if out, err := b.Lab.Node1.Command(program+string(variant), "-w", "-P", "FORWARD", "DROP").CombinedOutput(); err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}
 		}
@@ -215,7 +214,7 @@ func TestKernelDrift(t *testing.T) {
 			"-t nat -F", "-t nat -F KUBE-SERVICES", "-t nat -D OUTPUT 1", "-t nat -I KUBE-SERVICES -j RETURN", "-t filter -F",
 			"-t nat -R KUBE-MARK-MASQ 1 -j MARK --set-xmark 0x8000/0x8000", "-t mangle -X KUBE-PROXY-CANARY",
 		} {
-			if out, err := b.Lab.Node1.Command("iptables-"+string(variant), strings.Fields(tamper)...).CombinedOutput(); err != nil {
+			if out, err := b.Lab.Node1.Command("iptables-"+string(variant), append([]string{"-w"}, strings.Fields(tamper)...)...).CombinedOutput(); err != nil {
 				t.Fatalf("%s: %v: %s", tamper, err, out)
 			}
 			check(tamper, 1)
@@ -224,7 +223,7 @@ func TestKernelDrift(t *testing.T) {
 				t.Fatalf("after %s was repaired there is\n%s\nwant\n%s", tamper, now, want)
 			}
 		}
-		if out, err := b.Lab.Node1.Command("iptables-"+string(variant), "-t", "nat", "-I", "PREROUTING", "-j", "ACCEPT").CombinedOutput(); err != nil {
+		if out, err := b.Lab.Node1.Command("iptables-"+string(variant), "-w", "-t", "nat", "-I", "PREROUTING", "-j", "ACCEPT").CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 		check("a rule of another program", 0)
@@ -239,7 +238,7 @@ func TestKernelModified(t *testing.T) {
 		return mode.Open(t.Context(), cluster.IPv4, cluster.IPv6)
 	})
 	lab := netns.Start(t, netns.Options{})
-	if out, err := lab.Node1.Command("iptables-legacy", "-t", "nat", "-N", "KUBE-KUBELET-CANARY").CombinedOutput(); err != nil {
+	if out, err := lab.Node1.Command("iptables-legacy", "-w", "-t", "nat", "-N", "KUBE-KUBELET-CANARY").CombinedOutput(); err != nil {
 		t.Fatalf("iptables-legacy: %v: %s", err, out)
 	}
 	_ = lab.Node1.Do(func() error {
@@ -311,7 +310,7 @@ COMMIT
 func TestKernelTakeOver(t *testing.T) {
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b := backendtest.NewBench(t, opener(variant))
-		load := b.Lab.Node1.Command("iptables-"+string(variant)+"-restore", "--noflush")
+		load := b.Lab.Node1.Command("iptables-"+string(variant)+"-restore", "-w", "--noflush")
 		load.Stdin = strings.NewReader(layout)
 		if out, err := load.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
