@@ -139,6 +139,9 @@ $(BENCHSTAT): build/tools/go.mod build/tools/go.sum
 # What only make nightly runs: the page in a browser and the other releases of Debian, except the shortest telling part of each.
 NIGHTLY := ^(TestStatusPage|TestKernelListedByOtherReleases|TestKernelTakeOverBetweenReleases)$$
 
+# What repeats a law more often with THOROUGH=1, which only make nightly sets.
+repeated := ^(TestTablesFollowPlans|TestWithoutCaches|TestTamperingAtAnyTime|TestKernelPicksAreUniform|TestKernelRestart)$$
+
 # Long tests that start no goroutine, or only those that shorter tests of their package start too: the race detector finds nothing in
 # them, and makes them ten times slower. One seed of TestTamperingAtAnyTime is for the race detector.
 pure := TestAlteredElements TestAnalyzeLargeCluster TestAuditLargeCluster TestBusyTenant TestCacheChangesNothing \
@@ -170,6 +173,7 @@ nightly: build ## what is too long for each change: emulated kernels, clusters, 
 	CI=true go test -count=1 -timeout 30m -run '$(NIGHTLY)' ./test/releases
 	cd test/browser && CI=true go test -count=1 -timeout 30m ./...
 	SERVICES=1000 CI=true go test -count=1 -timeout 30m -run '^TestKernelDrift$$' ./test/restart
+	THOROUGH=1 CI=true go test -count=1 -timeout 30m -run '$(repeated)' ./pkg/proxy/backend/nftables ./pkg/proxy/backend/iptables
 	@$(MAKE) kernels PEER=1
 	@$(MAKE) cluster servers release-check rolling soak SOAK=30m
 	@$(MAKE) fuzz FUZZTIME=5m

@@ -155,12 +155,13 @@ func reopen(t *testing.T, b *backendtest.Bench, variant ipt.Variant) {
 	}
 }
 
-// TestKernelRestart checks for every third case, so in either family, that a new process writes nothing if the rules are right.
+// TestKernelRestart checks for every third case, so in either family, and for every one with THOROUGH=1, that a new process writes
+// nothing if the rules are right.
 func TestKernelRestart(t *testing.T) {
 	all := append(cases.Named(t, shared, ""), cases.Named(t, own, "")...)
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b := backendtest.NewBench(t, opener(variant))
-		for i := 0; i < len(all); i += 3 {
+		for i := 0; i < len(all); i += laws.Thorough(3, 1) {
 			c := all[i]
 			b.Sync(t, c.Plan())
 			reopen(t, b, variant)
