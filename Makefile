@@ -42,9 +42,10 @@ NESTED  := $(filter-out .,$(MODULES))
 # The main module's packages with a line that matches $(1) in a test file.
 packages = $(filter-out $(NESTED) $(NESTED:%=%/%),$(sort $(patsubst %/,%,$(dir \
 	$(shell grep -rlE --include='*_test.go' --exclude-dir=testdata --exclude-dir='.?*' '$(1)' .)))))
-# The longest first, beside which the others run.
-longest := %/restart %/rolling
-longest_first = $(filter $(longest),$(1)) $(filter-out $(longest),$(1))
+# The longest first, beside which the others run; last the one that counts what fails under load, so that it does not start beside it.
+longest := %/restart
+last    := %/rolling
+longest_first = $(filter $(longest),$(1)) $(filter-out $(longest) $(last),$(1)) $(filter $(last),$(1))
 KERNEL_TESTS  = $(call longest_first,$(call packages,^func TestKernel))
 GOLDEN_TESTS = $(call packages,flag[.]Bool."update")
 BENCHMARKS   = $(call packages,^func Benchmark)
@@ -138,6 +139,9 @@ $(BENCHSTAT): build/tools/go.mod build/tools/go.sum
 # What only make nightly runs: the page in a browser and the other releases of Debian, except the shortest telling part of each.
 NIGHTLY := ^(TestStatusPage|TestKernelListedByOtherReleases|TestKernelTakeOverBetweenReleases)$$
 
+# What repeats a law more often with THOROUGH=1, which only make nightly sets.
+repeated := ^(TestTablesFollowPlans|TestWithoutCaches|TestTamperingAtAnyTime|TestKernelPicksAreUniform|TestKernelRestart)$$
+
 # Long tests that start no goroutine, or only those that shorter tests of their package start too: the race detector finds nothing in
 # them, and makes them ten times slower. One seed of TestTamperingAtAnyTime is for the race detector.
 pure := TestAlteredElements TestAnalyzeLargeCluster TestAuditLargeCluster TestBusyTenant TestCacheChangesNothing \
@@ -151,12 +155,13 @@ names := $(subst $() $(),|,$(pure))
 PURE := ^($(names))$$|^TestTamperingAtAnyTime$$/^(nft|legacy|seed_[1-9])
 PURE_TESTS = $(call packages,^func ($(names))\b)
 
-# Three targets at a time: tests in namespaces wait for packets and timeouts most of their time, which leaves the processors to others.
-# Those that only compute are nice, so that packets and programs that others wait for are not late.
+# Two targets at a time, in this order; the next begins when one ends: tests in namespaces wait for packets and timeouts most of their
+# time, which leaves the processors to others. Those that only compute are nice, so that packets and programs that others wait for are
+# not late.
 test: ## all tests but those of make nightly; as root on Debian, installs what it needs
 	@build/need.sh go cc $(LABORATORY) promtool runc qemu-aarch64-static qemu-system-x86_64 xz curl chromium
 	@$(MAKE) build
-	@$(MAKE) --jobs 3 --keep-going test-kernel test-modules test-unit kernels-quick bench-once
+	@$(MAKE) --jobs 2 --keep-going test-kernel test-unit test-modules kernels-quick bench-once
 
 test-unit: ## all tests except TestKernel..., with the race detector where it may find something; does not need root
 	@build/need.sh go cc
@@ -168,7 +173,9 @@ nightly: build ## what is too long for each change: emulated kernels, clusters, 
 	CI=true go test -count=1 -timeout 30m -run '$(NIGHTLY)' ./test/releases
 	cd test/browser && CI=true go test -count=1 -timeout 30m ./...
 	SERVICES=1000 CI=true go test -count=1 -timeout 30m -run '^TestKernelDrift$$' ./test/restart
-	@$(MAKE) kernels cluster servers release-check rolling soak SOAK=30m
+	THOROUGH=1 CI=true go test -count=1 -timeout 30m -run '$(repeated)' ./pkg/proxy/backend/nftables ./pkg/proxy/backend/iptables
+	@$(MAKE) kernels PEER=1
+	@$(MAKE) cluster servers release-check rolling soak SOAK=30m
 	@$(MAKE) fuzz FUZZTIME=5m
 
 # With CI=true a test that lacks root or a tool fails instead of skipping: need.sh has just checked both.
@@ -202,7 +209,7 @@ kernels: ## tests on emulated Linux 6.1, 6.12 and 5.10 with the tools of Debian;
 
 kernels-quick: ## the shortest telling part of make kernels, on the oldest kernel, which is part of make test
 	@build/need.sh go qemu-system-x86_64 xz
-	@go run ./test/kernels -quick -releases bullseye
+	@nice go run ./test/kernels -quick -releases bullseye
 
 demo: ## demonstrate the proxy with real packets; as root on Debian, installs what it needs
 	@build/need.sh go $(LABORATORY)

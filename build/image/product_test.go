@@ -108,6 +108,10 @@ func makeImage(t *testing.T, dir string) {
 	run := func(target string) ([]byte, error) {
 		command := exec.Command("make", target, "VERSION=v1.2.3+abc", "COMMIT=abc", "CREATED=1700000000", "DATE=2023-11-14T22:13:20Z")
 		command.Dir = dir
+		command.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool { // those of the make that runs this test
+			name, _, _ := strings.Cut(variable, "=")
+			return slices.Contains([]string{"MAKEFLAGS", "MFLAGS", "MAKELEVEL"}, name)
+		})
 		return command.CombinedOutput()
 	}
 	out, err := run("image")

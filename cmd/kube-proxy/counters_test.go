@@ -32,7 +32,7 @@ func TestKernelCounters(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			w := &trial{T: t, lab: w.lab, program: w.program, dir: w.dir}
 			if test.legacy {
-				out, err := w.lab.Node1.Command("iptables-legacy", "-t", "mangle", "-N", "KUBE-IPTABLES-HINT").CombinedOutput()
+				out, err := w.lab.Node1.Command("iptables-legacy", "-w", "-t", "mangle", "-N", "KUBE-IPTABLES-HINT").CombinedOutput()
 				if err != nil {
 					t.Fatalf("%v: %s", err, out)
 				}

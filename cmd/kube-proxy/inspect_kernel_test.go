@@ -93,7 +93,7 @@ func TestKernelInspect(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			w := &trial{T: t, lab: w.lab, program: w.program, dir: w.dir}
 			if test.legacy {
-				if out, err := w.lab.Node1.Command("iptables-legacy", "-t", "mangle", "-N", "KUBE-IPTABLES-HINT").CombinedOutput(); err != nil {
+				if out, err := w.lab.Node1.Command("iptables-legacy", "-w", "-t", "mangle", "-N", "KUBE-IPTABLES-HINT").CombinedOutput(); err != nil {
 					t.Fatalf("%v: %s", err, out)
 				}
 			}
@@ -151,7 +151,7 @@ func (w *trial) rules(mode config.ProxyMode, legacy bool) {
 	differs, repaired := []string{"IPv4, chain nat-prerouting\n- counter\n"}, "chain nat-prerouting was changed"
 	if mode == config.ProxyModeIPTables {
 		other, shown = config.ProxyModeNFTables, "*nat\n:KUBE-"
-		tamper = []string{"iptables-nft", "-t", "nat", "-A", "KUBE-SERVICES", "-s", "192.0.2.9/32", "-j", "RETURN"}
+		tamper = []string{"iptables-nft", "-w", "-t", "nat", "-A", "KUBE-SERVICES", "-s", "192.0.2.9/32", "-j", "RETURN"}
 		if legacy {
 			tamper[0] = "iptables-legacy"
 		}

@@ -282,7 +282,7 @@ func TestKernelTraceErrors(t *testing.T) {
 	if err == nil || !strings.Contains(string(out), "CAP_NET_ADMIN is missing") {
 		t.Errorf("without CAP_NET_ADMIN: %v: %s", err, out)
 	}
-	if out, err := w.lab.Node1.Command("iptables-legacy", "-t", "mangle", "-N", "KUBE-IPTABLES-HINT").CombinedOutput(); err != nil {
+	if out, err := w.lab.Node1.Command("iptables-legacy", "-w", "-t", "mangle", "-N", "KUBE-IPTABLES-HINT").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	w.prints(1, []string{"error: the rules here are written with iptables-legacy"}, "trace", "default/web")

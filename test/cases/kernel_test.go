@@ -30,7 +30,7 @@ func TestKernelAcceptsIPTables(t *testing.T) {
 	stems := map[cluster.Family]string{cluster.IPv4: "iptables", cluster.IPv6: "ip6tables"}
 	for _, c := range load(t) {
 		for _, variant := range []string{"nft", "legacy"} {
-			cmd := lab.Client.Command(stems[c.Family]+"-"+variant+"-restore", "--test", "--noflush")
+			cmd := lab.Client.Command(stems[c.Family]+"-"+variant+"-restore", "--wait", "--test", "--noflush")
 			cmd.Stdin = strings.NewReader(iptMode.Render(c.Plan(), c.Family))
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("%s: %s: %v\n%s", c.Name, cmd.Args[0], err, out)

@@ -63,7 +63,6 @@ func object(n int) (*corev1.Service, *discoveryv1.EndpointSlice) {
 // first as the only writer, and then while a third program writes its own table all the time. The element is found and
 // repaired each time, and from the second time on the program is named. The log has the times.
 func TestKernelAlteredElement(t *testing.T) {
-	t.Parallel()
 	endpoints := 20_000
 	if text := os.Getenv("ENDPOINTS"); text != "" {
 		var err error

@@ -28,7 +28,7 @@ func TestKernelNotGranted(t *testing.T) {
 	}
 	lab := netns.Start(t, netns.Options{})
 	// The kubelet's hint that this node uses the legacy variant, which takes the lock.
-	if out, err := lab.Node2.Command("iptables-legacy", "-t", "mangle", "-N", "KUBE-IPTABLES-HINT").CombinedOutput(); err != nil {
+	if out, err := lab.Node2.Command("iptables-legacy", "-w", "-t", "mangle", "-N", "KUBE-IPTABLES-HINT").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	without := func(name corev1.Capability) func(*corev1.Container) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -33,6 +34,14 @@ type Tables struct {
 	Injected error
 	// Visit has packets of clients come; nil if the tables remember none.
 	Visit func(*clusters.Random, backend.Backend)
+}
+
+// Thorough returns few, or many with THOROUGH=1, as make nightly sets it: how often a law is repeated with other seeds.
+func Thorough[N int | uint64](few, many N) N {
+	if os.Getenv("THOROUGH") == "1" {
+		return many
+	}
+	return few
 }
 
 // Err returns the errors of a Sync.

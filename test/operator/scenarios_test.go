@@ -72,10 +72,10 @@ var stray = clusters.Service("default/lb", "type: ClusterIP, clusterIP: 10.96.0.
 	"status: {loadBalancer: {ingress: [{ip: 192.0.2.33}]}}\n" + clusters.Slice("default/lb", "lb-1", "{name: http, port: 8080}", there)
 
 // ownedBefore makes the table of IPv4 that of another process, before the proxy starts.
-const ownedBefore = "setsid sh -c \"{ printf 'add table ip kube-proxy { flags owner; }\\n'; sleep 20; } | nft -i\" > /dev/null 2>&1 & await 'nft list table ip kube-proxy'"
+const ownedBefore = "setsid sh -c \"{ printf 'add table ip kube-proxy { flags owner; }\\n'; sleep 120; } | nft -i\" > /dev/null 2>&1 & await 'nft list table ip kube-proxy'"
 
 // owned makes the table of IPv4 that of another process, which lives a while.
-const owned = "setsid sh -c \"{ printf 'delete table ip kube-proxy; add table ip kube-proxy { flags owner; }\\n'; sleep 20; } | nft -i\" > /dev/null 2>&1 & await \"curl -s 127.0.0.1:10249/api/v1alpha1/info | grep -q '\\\"error\\\"'\"; "
+const owned = "setsid sh -c \"{ printf 'delete table ip kube-proxy; add table ip kube-proxy { flags owner; }\\n'; sleep 120; } | nft -i\" > /dev/null 2>&1 & await \"curl -s 127.0.0.1:10249/api/v1alpha1/info | grep -q '\\\"error\\\"'\"; "
 
 // manifest writes a manifest with a source range that is none.
 const manifest = "printf 'apiVersion: v1\nkind: Service\nmetadata: {name: bad, namespace: default}\nspec: {clusterIP: 10.96.0.99, type: LoadBalancer, ports: [{port: 80}], loadBalancerSourceRanges: [x]}\n' > $DIR/objects/bad.yaml"

@@ -78,7 +78,7 @@ func newNode(t *testing.T, program, variant string, roots map[string]string) *no
 		}
 	}
 	if variant == "legacy" {
-		hint := []string{"iptables-legacy", "-t", "mangle", "-N", "KUBE-IPTABLES-HINT"}
+		hint := []string{"iptables-legacy", "-w", "-t", "mangle", "-N", "KUBE-IPTABLES-HINT"}
 		if out, err := inside(n.lab.Node1.Host, roots["trixie"], hint).CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v: %s", hint, err, out)
 		}

@@ -16,7 +16,7 @@ var fighters = map[string]string{
 	nftables: `while :; do nft 'flush chain ip kube-proxy nat-prerouting; flush map ip6 kube-proxy services;
 add table inet fighter; add chain inet fighter mine { type filter hook input priority 7; }; flush chain inet fighter mine; add rule inet fighter mine tcp dport 7 drop'; sleep 0.1; done`,
 	iptables: `while :; do printf '*nat\n-F KUBE-SERVICES\nCOMMIT\n*filter\n:FIGHTER - [0:0]\n-A FIGHTER -p tcp --dport 7 -j DROP\nCOMMIT\n' | iptables-nft-restore --noflush; sleep 0.1; done`,
-	legacy:   `while :; do printf '*nat\n-F KUBE-SERVICES\nCOMMIT\n*filter\n:FIGHTER - [0:0]\n-A FIGHTER -p tcp --dport 7 -j DROP\nCOMMIT\n' | iptables-legacy-restore --noflush; sleep 0.1; done`,
+	legacy:   `while :; do printf '*nat\n-F KUBE-SERVICES\nCOMMIT\n*filter\n:FIGHTER - [0:0]\n-A FIGHTER -p tcp --dport 7 -j DROP\nCOMMIT\n' | iptables-legacy-restore --wait --noflush; sleep 0.1; done`,
 }
 
 // fights is how long a fighter fights: until the log has a second line.
@@ -84,7 +84,7 @@ func (n *node) foreign(of string) string {
 	if of == nftables {
 		return n.must("nft", "list", "table", "inet", "fighter")
 	}
-	return n.must(fmt.Sprintf("iptables-%s", n.variant), "--list-rules", "FIGHTER")
+	return n.must(fmt.Sprintf("iptables-%s", n.variant), "--wait", "--list-rules", "FIGHTER")
 }
 
 // steady waits until the rules stay the same for a second, and returns them.

@@ -40,7 +40,9 @@ func troubles() map[string]trouble {
 		"nft hangs":              {mode: nftables, script: map[string]string{"nft": hang}, disturb: func(_ *trial, n *node) { n.must("nft", "delete table ip6 kube-proxy") }},
 		"iptables-restore hangs": {mode: legacy, script: map[string]string{"-restore": hang}, disturb: fewer},
 		"iptables hangs": {mode: legacy, script: map[string]string{"-legacy": hang}, unserved: true, alive: true,
-			disturb: func(_ *trial, n *node) { n.must("iptables-legacy", "--table", "nat", "--flush", "PREROUTING") }},
+			disturb: func(_ *trial, n *node) {
+				n.must("iptables-legacy", "--wait", "--table", "nat", "--flush", "PREROUTING")
+			}},
 		"the lock is held": {mode: legacy, disturb: fewer, lock: true},
 		"iptables-save prints garbage": {mode: legacy, script: map[string]string{"-save": garbage}, disturb: func(r *trial, _ *node) {
 			if err := r.proxy.Kill(); err != nil { // it reads all rules when it starts

@@ -167,7 +167,7 @@ func (r *trial) prepare(of string) (mode string) {
 	r.t.Helper()
 	if of == legacy {
 		for _, program := range []string{"iptables-legacy", "ip6tables-legacy"} {
-			if out, err := r.lab.Node1.Command(program, "--table", "mangle", "--new-chain", "KUBE-KUBELET-CANARY").CombinedOutput(); err != nil {
+			if out, err := r.lab.Node1.Command(program, "--wait", "--table", "mangle", "--new-chain", "KUBE-KUBELET-CANARY").CombinedOutput(); err != nil {
 				r.t.Fatalf("%v: %s", err, out)
 			}
 		}

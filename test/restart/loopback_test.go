@@ -57,7 +57,7 @@ func TestKernelLoopbackAfterSwitch(t *testing.T) {
 			closed("after --cleanup in iptables mode")
 			n.must("nft", "flush ruleset; add table inet foreign")
 			for _, table := range []string{"filter", "nat"} {
-				n.must("iptables-legacy", "-t", table, "-F")
+				n.must("iptables-legacy", "-w", "-t", table, "-F")
 			}
 			if passed := intruders.Passed(t, 12); len(passed) != 12 {
 				t.Errorf("without rules, these pass: %q", passed)

@@ -98,7 +98,7 @@ func (n *node) must(program string, args ...string) string {
 // restore adds rules with the iptables-restore of a family and variant.
 func (n *node) restore(program, rules string) {
 	n.t.Helper()
-	command := n.host.Command(program+"-restore", "--noflush")
+	command := n.host.Command(program+"-restore", "--wait", "--noflush")
 	command.Stdin = strings.NewReader(rules)
 	if out, err := command.CombinedOutput(); err != nil {
 		n.t.Fatalf("%s-restore: %v: %s", program, err, out)

@@ -251,7 +251,7 @@ func (w *world) legacy() {
 			w.must(err)
 			w.must(os.Symlink(found, filepath.Join(path, name+suffix)))
 		}
-		w.node(name + "-legacy -t mangle -N KUBE-IPTABLES-HINT")
+		w.node(name + "-legacy -w -t mangle -N KUBE-IPTABLES-HINT")
 	}
 	w.env = append(os.Environ(), "PATH="+path+":"+os.Getenv("PATH"))
 }

@@ -36,6 +36,7 @@ func TestKernelDrainSCTP(t *testing.T) {
 	w.byHand()
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
+	defer func() { cancel(); all.Wait() }()
 	var mu sync.Mutex
 	counts := map[string]count{}
 	counted := func(what string, err error) {

@@ -23,7 +23,7 @@ func testPolicies(t *testing.T, family Family, program string) {
 		t.Errorf("without a table: %v, %v", policies, err)
 	}
 	for _, args := range []string{"-N OTHER", "-A OTHER -j ACCEPT", "-P FORWARD DROP", "-A FORWARD -j OTHER", "-A FORWARD -i lo -j ACCEPT"} {
-		if out, err := exec.Command(program, strings.Fields(args)...).CombinedOutput(); err != nil {
+		if out, err := exec.Command(program, append([]string{"-w"}, strings.Fields(args)...)...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}

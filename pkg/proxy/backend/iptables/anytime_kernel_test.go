@@ -10,12 +10,12 @@ import (
 )
 
 // TestKernelTamperingAtAnyTime is the same with the kernel, while a running proxy changes a Service, for a change of each kind: of rules that
-// are written at the time, of others, and of what leads to them.
+// are written at the time, of others, of the filter table's, and of what leads to them.
 func TestKernelTamperingAtAnyTime(t *testing.T) {
 	t.Setenv("XTABLES_LOCKFILE", t.TempDir()+"/lock") // other tests use the machine's
 	programs(t, func(t *testing.T, variant ipt.Variant, old bool) {
 		all := meddlings()
-		for _, what := range []string{"replaces the Service that changes", "empties a Service that stays", "removes a jump", "returns before our rules"} {
+		for _, what := range []string{"replaces the Service that changes", "empties a Service that stays", "refuses everything", "removes a jump", "returns before our rules"} {
 			input := all[what]
 			if input == "" {
 				t.Fatalf("no such change: %s", what)

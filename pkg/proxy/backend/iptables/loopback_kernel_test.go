@@ -56,7 +56,7 @@ func TestKernelLoopback(t *testing.T) {
 			closed(name)
 			served(name)
 			for _, flushed := range []string{"-t filter -F", "-t nat -F"} {
-				if out, err := b.Lab.Node1.Command("iptables-"+string(variant), strings.Fields(flushed)...).CombinedOutput(); err != nil {
+				if out, err := b.Lab.Node1.Command("iptables-"+string(variant), append([]string{"-w"}, strings.Fields(flushed)...)...).CombinedOutput(); err != nil {
 					t.Fatalf("%v: %s", err, out)
 				}
 				_ = b.Lab.Node1.Do(func() error { _, err := b.Backend.Check(t.Context()); return err })

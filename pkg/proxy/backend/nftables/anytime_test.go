@@ -14,6 +14,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nft/nfttest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
+	"github.com/seed-11a05479/kube-proxy/test/laws"
 )
 
 // crowd is other programs that write before and after each of our operations, at random, some of which fail, as long as it is busy.
@@ -101,7 +102,7 @@ func (c *crowd) around(f *nfttest.Fake) func(string, func() error) error {
 // changes and the process is started again. When that ends, the tables are soon right, and nothing that others wrote was taken
 // for our own: a new process finds nothing to write.
 func TestTamperingAtAnyTime(t *testing.T) {
-	for seed := range uint64(10) {
+	for seed := range laws.Thorough[uint64](10, 40) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			w := clusters.NewRandom(seed, 8)
 			_, fakes := fakes()

@@ -6,13 +6,14 @@ import (
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend/backendtest"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
+	"github.com/seed-11a05479/kube-proxy/test/laws"
 )
 
 func newPicks(t *testing.T) *backendtest.Picks {
 	return backendtest.NewPicks(t, 512, openBoth)
 }
 
-// TestKernelPicksAreUniform makes 100,000 picks from each pool.
+// TestKernelPicksAreUniform makes 100,000 picks from each pool, and ten times as many with THOROUGH=1.
 func TestKernelPicksAreUniform(t *testing.T) {
 	t.Parallel()
 	p := newPicks(t)
@@ -31,7 +32,7 @@ func TestKernelPicksAreUniform(t *testing.T) {
 		}
 		return counts
 	}
-	p.Uniform(100_000, drawn)
+	p.Uniform(laws.Thorough(100_000, 1_000_000), drawn)
 	p.Balanced(100_000, drawn, cluster.Random, cluster.RoundRobin, cluster.SourceHash, cluster.Maglev)
 }
 
