@@ -47,7 +47,7 @@ func machine(t *testing.T) *cluster.Snapshot {
 // and the connections that are local.
 func TestPlanOptions(t *testing.T) {
 	const all, primary = config.ProxyModeIPTables, config.ProxyModeNFTables
-	const every = "[127.0.0.1 172.18.0.11 192.0.2.1 ::1 2001:db8::1 fd00:18::b]"
+	const every = "[127.0.0.1 172.18.0.11 192.0.2.1 2001:db8::1 fd00:18::b]"
 	for _, test := range []struct {
 		mode  config.ProxyMode // its default selects the addresses if the flags do not
 		flags []string
@@ -58,11 +58,11 @@ func TestPlanOptions(t *testing.T) {
 		{all, nil, every, "{[] }"},
 		{all, []string{"--nodeport-addresses=primary"}, "[172.18.0.11 fd00:18::b]", "{[] }"},
 		{primary, []string{"--nodeport-addresses=all"}, every, "{[] }"},
-		{primary, []string{"--nodeport-addresses=localhost"}, "[127.0.0.1 ::1]", "{[] }"},
-		{primary, []string{"--nodeport-addresses=primary,localhost"}, "[127.0.0.1 172.18.0.11 ::1 fd00:18::b]", "{[] }"},
+		{primary, []string{"--nodeport-addresses=localhost"}, "[127.0.0.1]", "{[] }"},
+		{primary, []string{"--nodeport-addresses=primary,localhost"}, "[127.0.0.1 172.18.0.11 fd00:18::b]", "{[] }"},
 		{primary, []string{"--nodeport-addresses=primary,192.0.2.0/24"}, "[172.18.0.11 192.0.2.1 fd00:18::b]", "{[] }"},
 		{all, []string{"--nodeport-addresses=192.0.2.7/24,2001:db8::/32"}, "[192.0.2.1 2001:db8::1]", "{[] }"},
-		{primary, []string{"--nodeport-addresses=192.0.2.0/24"}, "[192.0.2.1 ::1 2001:db8::1 fd00:18::b]", "{[] }"},
+		{primary, []string{"--nodeport-addresses=192.0.2.0/24"}, "[192.0.2.1 2001:db8::1 fd00:18::b]", "{[] }"},
 		{primary, []string{"--cluster-cidr=10.244.0.0/16,fd00:244::/48"}, "", "{[10.244.0.0/16 fd00:244::/48] }"},
 		{primary, []string{"--detect-local-mode=ClusterCIDR", "--cluster-cidr=10.244.9.9/16"}, "", "{[10.244.0.0/16] }"},
 		{primary, []string{"--detect-local-mode=NodeCIDR", "--cluster-cidr=10.244.0.0/16"}, "", "{[10.244.1.0/24 fd00:244:1::/64] }"},
