@@ -63,8 +63,8 @@ func table() []row {
 		},
 		{name: DrainIPVSMode, specs: alpha(), end: mayChange,
 			effect: "After a take-over from ipvs mode, virtual servers and addresses that established connections use are removed only when these have " +
-				"ended, at the latest 24 hours after the proxy's last start. Until then, pods and other machines reach the node's own ports, such as 22, through these addresses, and a new connection from " +
-				"the port of one that has just ended may be reset.",
+				"ended, at the latest 24 hours after the proxy's last start. Until then, pods and other machines reach the node's own ports, " +
+				"such as 22, through these addresses, and a new connection from the port of one that has just ended may be reset.",
 		},
 		{name: FlowtableFastPath, specs: alpha(), end: mayChange,
 			effect: "In nftables mode, forwards packets of long connections to annotated Services, or with nftables.fastPath: All of all Services, by a " +

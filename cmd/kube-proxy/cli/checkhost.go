@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/config"
@@ -26,10 +27,7 @@ func newChecker(l *app.Loaded, withoutAPI bool) (*check.Checker, error) {
 	if err != nil {
 		return nil, err
 	}
-	host := &check.Linux{Mode: chosen, ModeName: string(cfg.EffectiveMode()), Families: n.Wanted, Modes: map[string]backend.Remover{}}
-	for _, m := range app.Modes(cfg, backend.CounterLimits{}) {
-		host.Modes[m.Name] = m.Remover
-	}
+	host := &check.Linux{Mode: chosen, ModeName: string(cfg.EffectiveMode()), Families: n.Wanted, Modes: removers(cfg)}
 	checker := &check.Checker{Host: host, Node: check.Node{
 		Name: n.Name, Mode: host.ModeName, Families: n.Wanted, MetricsAddress: cfg.MetricsBindAddress, HealthzAddress: cfg.HealthzBindAddress,
 		LocalhostNodePorts: n.Planning.NodePorts.Loopback && len(n.Planning.ServedOnLoopback(cluster.IPv4)) > 0,
@@ -42,21 +40,25 @@ func newChecker(l *app.Loaded, withoutAPI bool) (*check.Checker, error) {
 }
 
 // modeHere returns the mode that has rules here; "" if none has, or several have.
-func modeHere(ctx context.Context) (name string) {
+func modeHere(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, inspect.DefaultTimeout) // a busy kernel is one of the checks, too
 	defer cancel()
-	for _, m := range app.Modes(app.DefaultConfig(), backend.CounterLimits{}) {
-		if _, served := m.Remover.(backend.Mode); !served {
-			continue
-		}
-		switch present, _ := m.Present(ctx); { // an error is one of the checks
-		case present && name != "":
-			return ""
-		case present:
-			name = m.Name
-		}
+	host := &check.Linux{Modes: removers(app.DefaultConfig())}
+	maps.DeleteFunc(host.Modes, func(_ string, r backend.Remover) bool { _, served := r.(backend.Mode); return !served })
+	present, _ := host.Present(ctx) // an error is one of the checks
+	if len(present) != 1 {
+		return ""
 	}
-	return name
+	return present[0]
+}
+
+// removers returns all modes by name.
+func removers(cfg *config.KubeProxyConfiguration) map[string]backend.Remover {
+	all := map[string]backend.Remover{}
+	for _, m := range app.Modes(cfg, backend.CounterLimits{}) {
+		all[m.Name] = m.Remover
+	}
+	return all
 }
 
 // checkedAPI returns the configured API server; nil if there is none, which the group api says.

@@ -24,7 +24,7 @@ type registry struct {
 // onScrape lets read update metrics before each time that they are collected, together.
 func (r *registry) onScrape(read func(), of ...metrics.Registerable) {
 	r.all = slices.DeleteFunc(r.all, func(m metrics.Registerable) bool { return slices.Contains(of, m) })
-	add(r, &scraped{Registerable: of[0], others: of[1:], read: read})
+	add(r, &scraped{Registerable: of[0], all: of, read: read})
 }
 
 // registerables returns the metrics to register.
@@ -34,24 +34,24 @@ func (r *registry) registerables() []metrics.Registerable {
 
 // scraped are metrics that are read when they are collected, by one scrape at a time. One that comes meanwhile gets what is known.
 type scraped struct {
-	metrics.Registerable // the first one
-	others               []metrics.Registerable
+	metrics.Registerable // the first of all
+	all                  []metrics.Registerable
 	mu                   sync.Mutex
 	read                 func()
 }
 
 // Create creates all of them.
 func (s *scraped) Create(version *semver.Version) bool {
-	for _, m := range s.others {
-		m.Create(version)
+	created := true
+	for _, m := range s.all {
+		created = m.Create(version) && created
 	}
-	return s.Registerable.Create(version)
+	return created
 }
 
 // Describe describes all of them.
 func (s *scraped) Describe(to chan<- *prometheus.Desc) {
-	s.Registerable.Describe(to)
-	for _, m := range s.others {
+	for _, m := range s.all {
 		m.Describe(to)
 	}
 }
@@ -62,8 +62,7 @@ func (s *scraped) Collect(to chan<- prometheus.Metric) {
 		s.read()
 		s.mu.Unlock()
 	}
-	s.Registerable.Collect(to)
-	for _, m := range s.others {
+	for _, m := range s.all {
 		m.Collect(to)
 	}
 }

@@ -20,7 +20,7 @@ type Setting struct {
 	AtLeast bool
 }
 
-// apply writes a setting unless it has its value.
+// apply writes a setting unless it has its value. If only the machine's first network namespace can change it, apply logs that.
 func (s Setting) apply(ctx context.Context, kernel host.Settings) error {
 	text, err := kernel.Read(s.Name)
 	if err != nil {
@@ -30,21 +30,15 @@ func (s Setting) apply(ctx context.Context, kernel host.Settings) error {
 	if have, err := strconv.ParseInt(text, 10, 64); err == nil && (have == s.Value || s.AtLeast && have > s.Value) {
 		return nil
 	}
-	if err := kernel.Write(s.Name, strconv.FormatInt(s.Value, 10)); err != nil {
-		return err
-	}
-	klog.FromContext(ctx).Info("Set a kernel setting", "name", s.Name, "value", s.Value)
-	return nil
-}
-
-// applyUnlessFixed is apply, but only logs that nothing can change the setting here.
-func (s Setting) applyUnlessFixed(ctx context.Context, kernel host.Settings) error {
-	err := s.apply(ctx, kernel)
-	if errors.Is(err, host.ErrFixed) {
+	switch err := kernel.Write(s.Name, strconv.FormatInt(s.Value, 10)); {
+	case errors.Is(err, host.ErrFixed):
 		klog.FromContext(ctx).Info("The limit of connection tracking stays lower than the configuration wants", "reason", err.Error())
-		return nil
+	case err != nil:
+		return err
+	default:
+		klog.FromContext(ctx).Info("Set a kernel setting", "name", s.Name, "value", s.Value)
 	}
-	return err
+	return nil
 }
 
 // Tuner applies settings. A setting that does not exist yet, because the module that it belongs to is not loaded, can be
@@ -67,7 +61,7 @@ func (t *Tuner) Apply(ctx context.Context) error {
 	var failed []error
 	t.missing = nil
 	for _, s := range t.settings {
-		err := s.applyUnlessFixed(ctx, t.kernel)
+		err := s.apply(ctx, t.kernel)
 		if errors.Is(err, fs.ErrNotExist) {
 			klog.FromContext(ctx).Info("The kernel does not have this setting yet", "name", s.Name, "wanted", s.Value)
 			t.missing = append(t.missing, s)
@@ -83,7 +77,7 @@ func (t *Tuner) Apply(ctx context.Context) error {
 func (t *Tuner) ApplyMissing(ctx context.Context) error {
 	var failed []error
 	for _, s := range t.missing {
-		failed = append(failed, s.applyUnlessFixed(ctx, t.kernel))
+		failed = append(failed, s.apply(ctx, t.kernel))
 	}
 	return errors.Join(failed...)
 }

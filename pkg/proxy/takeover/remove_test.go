@@ -204,20 +204,23 @@ func (d *draining) Drain(_ context.Context, last backend.Left, _ ...cluster.Fami
 	return backend.Left{"one": true}, nil
 }
 
+// observe runs an Observer of modes, of which d drains, until the test ends.
+func (d *draining) observe(t *testing.T, drain bool, seen func(mode string, at time.Time), others ...Mode) {
+	d.present.Store(true)
+	w := New(Config{Families: []cluster.Family{cluster.IPv4}, Others: append([]Mode{{Name: "drains", Remover: d, Drain: d.Drain}}, others...), Drain: drain,
+		Seen: seen, Processes: func() ([]int, error) { return nil, nil }})
+	w.Synced(inForce(cluster.IPv4))
+	go w.Run(t.Context()) //nolint:errcheck // it returns nil
+}
+
 // TestDrainRival checks that a drain ends, and another proxy is reported, when there is more than the drain has left, and that without
 // Drain all is removed at once.
 func TestDrainRival(t *testing.T) {
 	for _, drain := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
 			d := &draining{until: time.Now().Add(time.Hour)}
-			d.present.Store(true)
 			var seen atomic.Int32
-			w := New(Config{Families: []cluster.Family{cluster.IPv4}, Others: []Mode{{Name: "drains", Remover: d, Drain: d.Drain}}, Drain: drain,
-				Seen: func(string, time.Time) { seen.Add(1) }, Processes: func() ([]int, error) { return nil, nil }})
-			w.Synced(inForce(cluster.IPv4))
-			go w.Run(ctx) //nolint:errcheck // it returns nil
+			d.observe(t, drain, func(string, time.Time) { seen.Add(1) })
 			time.Sleep(20 * time.Minute)
 			if d.present.Load() != drain || seen.Load() != 0 {
 				t.Errorf("Drain %t: present is %t, seen %d times", drain, d.present.Load(), seen.Load())
@@ -239,19 +242,14 @@ func TestDrainRival(t *testing.T) {
 // mode that come back meanwhile stay, and both are reported as another proxy's only if they come back.
 func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
 		d, e := &draining{until: time.Now().Add(time.Hour)}, &ending{}
-		d.present.Store(true)
 		var mu sync.Mutex
 		seen := map[string]int{}
-		w := New(Config{Families: []cluster.Family{cluster.IPv4}, Others: []Mode{{Name: "drains", Remover: d, Drain: d.Drain}, {Name: "ends", Remover: e}}, Drain: true, Seen: func(mode string, _ time.Time) {
+		d.observe(t, true, func(mode string, _ time.Time) {
 			mu.Lock()
 			defer mu.Unlock()
 			seen[mode]++
-		}, Processes: func() ([]int, error) { return nil, nil }})
-		w.Synced(inForce(cluster.IPv4))
-		go w.Run(ctx) //nolint:errcheck // it returns nil
+		}, Mode{Name: "ends", Remover: e})
 		time.Sleep(50 * time.Minute)
 		e.present.Store(true)
 		synctest.Wait()
@@ -273,14 +271,8 @@ func TestDrain(t *testing.T) {
 func TestDrainLimit(t *testing.T) {
 	for _, rival := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
 			d := &draining{until: time.Now().Add(100 * time.Hour)}
-			d.present.Store(true)
-			w := New(Config{Families: []cluster.Family{cluster.IPv4}, Others: []Mode{{Name: "drains", Remover: d, Drain: d.Drain}}, Drain: true, Seen: func(string, time.Time) {},
-				Processes: func() ([]int, error) { return nil, nil }})
-			w.Synced(inForce(cluster.IPv4))
-			go w.Run(ctx) //nolint:errcheck // it returns nil
+			d.observe(t, true, func(string, time.Time) {})
 			time.Sleep(drainLimit - time.Second)
 			if !d.present.Load() {
 				t.Error("removed before the limit")
@@ -308,14 +300,8 @@ func TestDrainLimit(t *testing.T) {
 // TestDrainBlind checks that nothing is removed after the limit while Drain fails: it may not have looked for another proxy.
 func TestDrainBlind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
 		d := &draining{until: time.Now().Add(100 * time.Hour)}
-		d.present.Store(true)
-		w := New(Config{Families: []cluster.Family{cluster.IPv4}, Others: []Mode{{Name: "drains", Remover: d, Drain: d.Drain}}, Drain: true, Seen: func(string, time.Time) {},
-			Processes: func() ([]int, error) { return nil, nil }})
-		w.Synced(inForce(cluster.IPv4))
-		go w.Run(ctx) //nolint:errcheck // it returns nil
+		d.observe(t, true, func(string, time.Time) {})
 		time.Sleep(drainLimit - time.Second)
 		d.blind.Store(true)
 		time.Sleep(5 * drainPause)
