@@ -28,7 +28,7 @@
 // Proxy, in proxy.go, waits until the sources are complete, while the backend reads the kernel's state. Then it passes
 // one snapshot after another through the pipeline. pace.go limits how often, parts.go how much of an expensive change at
 // once. When a sync fails, the rules in the kernel stay as they are, and the next sync reads the kernel before it writes.
-// quarantine.go prevents that rules of one Service that the kernel refuses fail all others.
+// If the kernel refuses rules of one Service, quarantine.go programs all the others.
 //
 // To follow one behaviour from objects to packets, open a file of test/cases. ARCHITECTURE.md shows where everything else
 // is, and which package may import which.
