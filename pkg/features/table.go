@@ -62,24 +62,24 @@ func table() []row {
 			end:    "locked to true, then removed (KEP-4004)",
 		},
 		{name: DrainIPVSMode, specs: alpha(), end: mayChange,
-			effect: "After a take-over from ipvs mode, virtual servers and addresses that established connections use are removed only when these have " +
-				"ended, at the latest 24 hours after the proxy's last start. Until then, pods and other machines reach the node's own ports, " +
-				"such as 22, through these addresses, and a new connection from the port of one that has just ended may be reset.",
+			effect: "After a take-over from ipvs mode, the proxy removes virtual servers and addresses only when no established connection uses them, at the " +
+				"latest 24 hours after its last start. Until then, pods and other machines reach the node's own ports, such as 22, through " +
+				"these addresses, and a new connection from the port of one that has just ended may be reset.",
 		},
 		{name: FlowtableFastPath, specs: alpha(), end: mayChange,
-			effect: "In nftables mode, forwards packets of long connections to annotated Services, or with nftables.fastPath: All of all Services, by a " +
-				"flowtable (Linux 6.1 and later): docs/connections.md.",
+			effect: "In nftables mode, a flowtable (Linux 6.1 and later) forwards packets of long connections to annotated Services, or to all with " +
+				"nftables.fastPath: All. See docs/connections.md.",
 		},
 		{name: KeepTerminatingUDPFlows, specs: alpha(), end: mayChange,
 			effect: "UDP flows of a Service with the annotation service.kubernetes.io/udp-connection-handling: PreserveDuringTermination stay " +
-				"with a terminating endpoint until no EndpointSlice lists it, also if it does not serve any more (KEP-5989, without its metrics and its " +
-				"limit of 6 minutes). Otherwise flows move when an endpoint is neither ready nor serving.",
+				"with a terminating endpoint until no EndpointSlice lists it, even if it no longer serves (KEP-5989, without its metrics and its " +
+				"limit of 6 minutes). Other flows move when their endpoint is neither ready nor serving.",
 		},
 		{name: KubeProxyNFTablesLocalhostNodePorts, specs: alpha(), end: mayChange,
-			effect: "In nftables mode, serves TCP NodePorts on loopback addresses in nodePortAddresses (such as localhost). Others there are rejected.",
+			effect: "In nftables mode, serves TCP NodePorts on loopback addresses in nodePortAddresses (such as localhost), and rejects others there.",
 		},
 		{name: LoadBalancerAlgorithms, specs: alpha(), end: mayChange,
-			effect: "Lets annotations choose how Services balance (round-robin, source-hash, maglev) and what weights endpoints have: docs/balancing.md.",
+			effect: "Annotations choose how Services balance (round-robin, source-hash, maglev) and the weights of endpoints: docs/balancing.md.",
 		},
 		{name: logsapi.LoggingAlphaOptions, effect: "Allows alpha logging options: split streams and their buffer size.", end: mayChange},
 		{name: logsapi.LoggingBetaOptions, effect: "Allows beta logging options: format json.", end: becomesDefault},
@@ -90,10 +90,10 @@ func table() []row {
 		{name: metricsfeatures.NativeHistograms, effect: "Also exposes histograms in Prometheus' native format.", end: becomesDefault},
 		{name: ResetGoneEndpoints, specs: alpha(), end: mayChange,
 			effect: "Resets TCP connections to endpoints that no EndpointSlice lists any more, instead of letting clients hang, and rejects TCP by " +
-				"resets instead of ICMP errors. Lets SCTP clients of such endpoints begin anew.",
+				"resets instead of ICMP errors. SCTP clients of such endpoints can start again.",
 		},
 		{name: ServiceLimits, specs: alpha(), end: mayChange,
-			effect: "Bounds the connections of Services by an annotation, and for namespaces by connectionLimits in the configuration file: docs/limits.md.",
+			effect: "Limits the connections of Services by an annotation, and by connectionLimits in the configuration file for namespaces: docs/limits.md.",
 		},
 	}
 }

@@ -4,7 +4,7 @@
 //	forward.go  a connection to it through the API server and the kubelet
 //	ask.go      the state of one node, whatever runs there
 //	compare.go  Services that nodes know differently
-//	differences.go  and in which way
+//	differences.go  and how they differ
 //	worse.go    nodes that are worse than in an earlier report
 //	wait.go     waits until all nodes serve the present endpoints of a Service
 //	print.go    the report as text

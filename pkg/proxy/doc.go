@@ -18,17 +18,17 @@
 //
 // The words: a frontend is an address, protocol and port that a packet can be sent to. An endpoint is where it may be sent
 // to. A pool is the list of endpoints that a frontend uses under one traffic policy. A fence is the limits of a Service's
-// connections (docs/limits.md). A backend is iptables or nftables, never an endpoint. A door is a package below pkg/kernel; if the running
-// proxy writes through it, it has a fake that refuses what the kernel would refuse.
+// connections (docs/limits.md). A backend is iptables or nftables, never an endpoint. A door is a package below pkg/kernel; those that the
+// running proxy writes through have a fake that refuses what the kernel would refuse.
 //
 // The stages keep no history. Incremental work is a cache of these functions, keyed by Service: without it the result is
 // the same and takes longer. A full resync writes the difference to the kernel's actual state. Only an expensive change of a
-// Service takes several plans (plan.Advance): each is right by itself, and says what it does not include yet.
+// Service takes several plans (plan.Advance): each is right by itself, and records what it does not include yet.
 //
 // Proxy, in proxy.go, waits until the sources are complete, while the backend reads the kernel's state. Then it passes
 // one snapshot after another through the pipeline. pace.go limits how often, parts.go how much of an expensive change at
-// once. When a sync fails, the rules in the kernel stay as they are, and the next one reads the kernel before it writes. What the kernel
-// refuses of one Service, quarantine.go keeps from failing all others.
+// once. When a sync fails, the rules in the kernel stay as they are, and the next sync reads the kernel before it writes.
+// If the kernel refuses rules of one Service, quarantine.go programs all the others.
 //
 // To follow one behaviour from objects to packets, open a file of test/cases. ARCHITECTURE.md shows where everything else
 // is, and which package may import which.

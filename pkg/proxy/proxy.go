@@ -50,16 +50,16 @@ type Sync struct {
 	After   *cluster.Snapshot
 	Plan    *plan.Plan
 	Results []backend.Result
-	// Changes are those since the previous sync, whether it succeeded or not. Programmed are those since the last sync that succeeded in a
-	// family, for each family in which this one did. Applied are those since the last one that succeeded in all families, and Shown those since
-	// the last one that did in any, which commands show; each is nil unless this one did.
-	Changes    Changes
-	Programmed map[cluster.Family]Changes
-	Applied    *Changes
-	Shown      *Changes
-	// Cost is the processor time that the sync used.
+	// Changes are those since the previous sync, whether or not it succeeded. Programmed are those since the last sync that succeeded in a
+	// family, for each family in which this one did. Applied are those since the last sync that succeeded in all families, nil unless this one
+	// did. Shown are those since the last sync that succeeded in any family, nil unless this one did; commands show that state.
+	Changes           Changes
+	Programmed        map[cluster.Family]Changes
+	Applied           *Changes
+	Shown             *Changes
 	Started, Finished time.Time
-	Cost              time.Duration
+	// Cost is the processor time that the sync used.
+	Cost time.Duration
 	// Delayed are the Services whose change waits because it is expensive, and has waited for long.
 	Delayed []Delay
 }

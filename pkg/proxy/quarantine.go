@@ -11,10 +11,10 @@ import (
 
 // Quarantine keeps one Service from failing all others: if the kernel refuses the rules of a Service's port, the port is found by trying halves
 // of the ports that were to be written, and quarantined; everything else is programmed in the same Sync, and the port is retried later. It
-// works on plans, so it is the same for all backends. These report that they were refused, and which ports had something to write, which at a
-// start only they know; not who is at fault: the program's word for the line may name the next one, and only iptables has such words. Each
-// attempt is a Sync that reads the kernel, 0.2 to 1.2 s at 10,000 Services; one port among 10,000 takes 16. Tests with both backends are in
-// test/faults.
+// works on plans, so it is the same for all backends. A backend reports that rules were refused, and which ports had something to write, which at
+// a start only the backend knows. It does not report which port is at fault: only iptables names a line, which may be the next one. Each
+// attempt is a Sync that reads the kernel, 0.2 to 1.2 s at 10,000 Services; to find one port among 10,000 takes 16 attempts. Tests with both
+// backends are in test/faults.
 type Quarantine struct {
 	backend.Backend
 	families map[cluster.Family]*familyQuarantine

@@ -45,8 +45,8 @@ type analyzeOptions struct {
 func newAnalyzeCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "analyze [--kubeconfig FILE | --manifests DIR]",
-		Short: "Find Services and EndpointSlices that do not work or may not be intended",
-		Long: `Find what does not work or may not be intended in the Services of a cluster, or of manifests, by the rules of the proxy itself.
+		Short: "Find Services and EndpointSlices that do not work or may be unintended",
+		Long: `Find what does not work, or may be unintended, in the Services of a cluster or of manifests. The proxy's own code decides.
 docs/findings.md describes each code; build/manifests/analyze-role.yaml grants what it lists.
 
 Exit codes: 0 without findings of the severity --fail-on or worse, 1 with any, 2 if not everything could be read.`,
@@ -61,9 +61,9 @@ func newAuditCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "audit [--kubeconfig FILE | --manifests DIR] [--config FILE]",
 		Short: "Find Services and Nodes that use unsupported or deprecated features",
-		Long: `Find what a change to this proxy, to another mode (--to-mode, --from) or version breaks: external IPs, with manifests to use
-instead (-o manifests), node ports, settings (--config), kernels, and deprecated fields. It is "kube-proxy analyze --group upgrade
---fail-on info"; build/manifests/audit-role.yaml grants what it lists.
+		Long: `Find what breaks when you change to this proxy, to another mode (--to-mode, --from) or to another version: external IPs, with
+replacements (-o manifests), node ports, settings (--config), kernels, and deprecated fields. It is "kube-proxy analyze --group
+upgrade --fail-on info"; build/manifests/audit-role.yaml grants what it lists.
 
 Exit codes: 0 without findings, 1 with any, 2 if not everything could be read; the rest is checked.`,
 		Example: `  kube-proxy audit --config /var/lib/kube-proxy/config.conf --to-mode nftables -o json

@@ -36,8 +36,8 @@ func newCheckCommand() *cobra.Command {
 		Long: `Check whether the proxy works on this node; with --pre, whether the node has everything that it needs. Each line is ok, warn or
 fail, with what to do.
 
-Run it as root in the node's network namespace. It changes nothing, but for --pre the kernel may load modules, and ports are
-bound for a moment.
+Run it as root in the node's network namespace. It changes nothing, but with --pre the kernel may load modules, and the command
+binds ports for a moment.
 
 Exit codes: 0 if nothing failed, 1 if something did, 2 if the command line cannot be used.`,
 		Example: `  kube-proxy check --pre --config /var/lib/kube-proxy/config.conf

@@ -24,8 +24,8 @@ const commandsHead = `# Commands
 
 Generated from the help of the program by "make docs"; do not edit.
 
-Without a command, kube-proxy is the proxy. The commands change no Services, rules or settings of the node. Most ask the proxy that runs there
-([API](api.md)); analyze, audit, config and fleet work on any machine, also on macOS and Windows. --help also has examples.
+Without a command, kube-proxy is the proxy. Commands do not change Services, rules or settings of the node. Most ask the proxy on the node
+([API](api.md)); analyze, audit, config and fleet run on any machine, including macOS and Windows. --help also has examples.
 
 Shells complete commands, flags and Services after ` + "`source <(kube-proxy completion bash)`" + ` (or zsh, fish, powershell). After
 ` + "`ln -s $(which kube-proxy) ~/bin/kubectl-kube_proxy`" + ` it is a plugin of kubectl: ` + "`kubectl kube-proxy analyze`" + `.

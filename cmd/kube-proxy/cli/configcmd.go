@@ -58,7 +58,7 @@ func newConvertCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "convert FILE",
 		Short: "Write a configuration file in another version",
-		Long: `Write a configuration file in another version, with every default. What that version cannot express is on standard error.
+		Long: `Write a configuration file in another version, with every default. Settings that this version lacks are listed on standard error.
 ` + fileHelp,
 		Example: `  kube-proxy config convert config.conf > kube-proxy.yaml
   kube-proxy config convert kube-proxy.yaml --to v1alpha1 -o config.conf

@@ -27,18 +27,18 @@ type drainOptions struct {
 
 // drainHelp is a part of the help of both commands.
 const drainHelp = `
-It counts those whose endpoint this node chose, also to endpoints that are gone: TCP until both ends have closed, UDP flows and SCTP
-associations until conntrack forgets them, UDP by default 2 minutes after the last packet.
+It counts those whose endpoint this node chose, even if the endpoint is gone: TCP until both ends have closed, UDP flows and SCTP
+associations until conntrack forgets them (UDP by default 2 minutes after the last packet).
 
-Exit codes: 0 if none is open, 3 if any still is, 1 or 2 if there is no answer.`
+Exit codes: 0 if none is open, 3 if some are, 1 or 2 if there is no answer.`
 
 func newDrainCommand() *cobra.Command {
 	opts := &drainOptions{}
 	command := &cobra.Command{
 		Use:   "drain",
 		Short: "Wait until no connection to a Service is open through this node",
-		Long: `Count the connections to Services that are open through this node, and wait until none is, or for --timeout. It ends none, and
-sends none elsewhere: use it after kubectl drain, or after the load balancer has removed the node.
+		Long: `Count the connections to Services that are open through this node, and wait until there are none, or for --timeout. It neither ends
+nor moves connections: use it after kubectl drain, or after the load balancer has removed the node.
 ` + drainHelp,
 		Example: `  kube-proxy drain --timeout 10m
   kube-proxy drain --timeout 0 -o json
@@ -55,8 +55,8 @@ func newServiceDrainCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "drain [NAMESPACE/]NAME",
 		Short: "Wait until no connection to a Service, or to one of its endpoints, is open",
-		Long: `Count the connections to a Service, or to one of its endpoints, that are open through this node, and wait until none is, or for
---timeout. It ends none, and sends none elsewhere. Other nodes have connections of their own: ask each.
+		Long: `Count the connections to a Service, or to one of its endpoints, that are open through this node, and wait until there are none, or
+for --timeout. It neither ends nor moves connections. Other nodes have their own: ask each.
 ` + drainHelp,
 		Example: `  kube-proxy service drain default/web --endpoint 10.244.1.5
   kube-proxy service drain web -n default --timeout 0`,
@@ -69,7 +69,7 @@ func newServiceDrainCommand() *cobra.Command {
 	}
 	opts.addFlags(command)
 	opts.addNamespace(command)
-	command.Flags().StringVar(&opts.endpoint, "endpoint", "", "Only connections to the endpoint with this IP `address`, also if it is gone.")
+	command.Flags().StringVar(&opts.endpoint, "endpoint", "", "Only connections to the endpoint with this IP `address`, even if it is gone.")
 	return command
 }
 

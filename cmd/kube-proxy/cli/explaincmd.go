@@ -37,15 +37,16 @@ func newExplainCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "explain IP:PORT[/PROTOCOL]|[NAMESPACE/]NAME[:PORT] [--from POD|IP|node|external]",
 		Short: "Explain where a connection goes, step by step",
-		Long: `Explain what happens to a new connection by the proxy's plan, and why. --try also sends connections from this node, and compares.
+		Long: `Explain what the proxy does with a new connection, and why. --try also makes connections from this node, and compares.
 
 --from is an IP address, a pod as NAMESPACE/POD, node, or external: a client outside the cluster. The destination is an address with
-a port, a URL, or a Service, also by its DNS name: then the address is its cluster IP, or for external clients a load balancer IP, an
-external IP or a node port. A port is a number or a name, and may be missing if there is one only. PROTOCOL is tcp, udp or sctp.
+a port, a URL, or a Service, which may be its DNS name (NAME.NAMESPACE.svc). For a Service the address is its cluster IP, or for
+external clients a load balancer IP, an external IP or a node port. A port is a number or a name, and may be missing if the Service
+has only one. PROTOCOL is tcp, udp or sctp.
 ` + readerHelp + `
 
 Exit codes: 0 if the connection is sent to an endpoint, 3 if it is rejected or dropped, 4 if the proxy leaves it alone, 5 if --try had
-another result than explained or an endpoint did not answer, 1 or 2 if there is no answer, 1 also after a failed sync.`,
+another result or an endpoint did not answer, 1 or 2 if there is no answer, 1 also after a failed sync.`,
 		Example: `  kube-proxy explain 10.96.0.10:80 --from 10.244.1.3
   kube-proxy explain default/web:http --from external
   kube-proxy explain web -n default --try 20`,

@@ -49,10 +49,10 @@ func newFleetCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "fleet",
 		Short: "Show what the proxies of all nodes serve, and where they disagree",
-		Long: `Ask the proxy of every node for its version, mode, health, last sync and problems, and name the Services that nodes know
-differently. docs/fleet.md has more. It needs the rights of build/manifests/fleet-role.yaml: list pods, and create pods/portforward.
+		Long: `Ask the proxy of every node for its version, mode, health, last sync and problems, and name the Services on which nodes
+differ (docs/fleet.md). It needs the rights of build/manifests/fleet-role.yaml: list pods, and create pods/portforward.
 
-Exit codes: 0 if all nodes serve, without problems, and agree, or with --compare if no node is worse than in the earlier report;
+Exit codes: 0 if all nodes serve without problems and agree, or with --compare if no node is worse than in the earlier report;
 1 if not; 2 if the nodes are not known, or the command line is invalid.`,
 		Example: `  kube-proxy fleet
   kubectl kube-proxy fleet -o json > before.json
@@ -72,12 +72,12 @@ func newFleetWaitCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "wait [NAMESPACE/]NAME",
 		Short: "Wait until every node serves the present endpoints of a Service",
-		Long: `Return when the proxy of every node has programmed a Service and its endpoints as the API server has them now, also if they change
-meanwhile. NAME may also be service/NAME.
+		Long: `Return when the proxy of every node has programmed a Service and its endpoints as the API server has them, even if they change while
+it waits. NAME may also be service/NAME.
 
 It needs the rights of "kube-proxy fleet", and get services and list endpointslices in the Service's namespace.
 
-Exit codes: 0 if all nodes do, 1 if some do not after --timeout, 2 if that is not known, or the command line is invalid.`,
+Exit codes: 0 if all nodes have, 1 if some have not after --timeout, 2 if that is not known, or the command line is invalid.`,
 		Example: `  kube-proxy fleet wait service/web
   kubectl rollout status deployment/web -n shop && kubectl kube-proxy fleet wait shop/web --timeout 30s`,
 		Args: usageArgs(cobra.ExactArgs(1)),

@@ -47,9 +47,9 @@ type readerOptions struct {
 
 // readerHelp is a part of the help of each command with readerOptions.
 const readerHelp = `
-It asks the proxy that runs on this node, or with --node that of another one, by a port forward with kubectl's configuration
-(trace and --try run in its pod, where Ctrl-C does not end them). Where none runs, --manifests or --kubeconfig shows what a proxy
-on the Node --node would do, configured by --config.`
+It asks the proxy on this node, or with --node the one on another node, by a port forward with kubectl's configuration (trace and
+--try run in its pod, where Ctrl-C does not end them). Where no proxy runs, --manifests or --kubeconfig shows what one on the Node
+--node would do, configured by --config.`
 
 // contextUsage is the usage of a flag that several commands have.
 const contextUsage = "Context `name` of the kubeconfig."

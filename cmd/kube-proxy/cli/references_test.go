@@ -116,7 +116,7 @@ func gatesMarkdown() string {
 Generated from pkg/features; do not edit.
 
 Set gates with featureGates in the configuration file, or with --feature-gates if there is no file. A gate that only Kubernetes has causes a
-warning, an unknown gate an error. /flagz of the metrics server shows the gates in force, "kube-proxy config feature-gates" their planned end.
+warning, an unknown one an error. /flagz of the metrics server shows the gates in force, "kube-proxy config feature-gates" their planned end.
 
 | gate | stage | default | effect |
 |---|---|---|---|
@@ -129,30 +129,30 @@ warning, an unknown gate an error. /flagz of the metrics server shows the gates 
 }
 
 // resetDetails describes what ResetGoneEndpoints does to each client.
-const resetDetails = `An endpoint is gone when for half a second no EndpointSlice of any Service lists its address: its pod is deleted, or its node. Headless Services
-and those of other proxies (label service.kubernetes.io/service-proxy-name) do not count. The entries of its connections are then deleted from the
-connection tracking table, so that their next packet is a new one. Without the gate these clients hang, some 15 minutes:
+const resetDetails = `An endpoint is gone when no EndpointSlice has listed its address for half a second: its pod or its node was deleted. Slices of headless Services
+and of other proxies' (label service.kubernetes.io/service-proxy-name) do not count. The proxy then deletes the connection tracking entries of its
+connections, so that their next packet is a new one. Without the gate these clients hang for about 15 minutes:
 
 | a client | |
 |---|---|
 | sends, and other endpoints are left | another endpoint gets its packet, and resets the connection, from the Service's address |
 | sends, and no endpoint is left | the node resets the connection |
-| on this node, in the host's network (the kubelet) | gets ECONNABORTED at once, also if it only waits |
-| elsewhere, and only waits | learns nothing until it sends: use TCP keepalive, pings of HTTP/2 and gRPC, or read timeouts |
-| still connects | its next SYN goes to another endpoint, not to the same one for 2 minutes |
+| on this node, in the host's network (the kubelet) | gets ECONNABORTED at once, even if it only waits |
+| elsewhere, and only waits | notices nothing until it sends: use TCP keepalive, pings of HTTP/2 and gRPC, or read timeouts |
+| is still connecting | its next SYN goes to another endpoint, instead of to the gone one for 2 minutes |
 
-These connections go on as without the gate:
+The gate does not reset connections
 
-* to an endpoint that is unready or terminates, or whose removal --relist-guard holds back;
-* of a Service that was deleted, and to endpoints that went while the proxy did not run;
+* to an endpoint that is not ready or terminates, or whose removal --relist-guard holds back;
+* of a deleted Service, or to endpoints that went while the proxy did not run;
 * in iptables mode, to an address with traffic policy Local, when only other nodes have endpoints;
-* of other clients than this node's own, if net.netfilter.nf_conntrack_tcp_loose is 0 (the default is 1).
+* of clients elsewhere, if net.netfilter.nf_conntrack_tcp_loose is 0 (the default is 1).
 
-A pod that runs on, but that no Service selects any more, loses its connections. So does an API server that shuts down: it leaves the Service
-kubernetes while it still answers its last requests. At most 10,000 connections are reset in a second. The metric
+A running pod that no Service selects any more loses its connections. So does an API server that shuts down: it leaves the Service kubernetes
+while it still answers its last requests. At most 10,000 connections are reset in a second. The metric
 serviceproxy_connections_to_gone_endpoints_reset_total counts them, and the log has one line in 10 s. Without CONFIG_INET_DIAG_DESTROY or
-CAP_NET_ADMIN, one line says so, and the node's own clients are reset at their next packet.
+CAP_NET_ADMIN the proxy logs that once, and resets the node's own clients at their next packet.
 
-The entries of SCTP associations are deleted too, also if the endpoint went while the proxy did not run, so that a client that begins anew from
-the same port (INIT) reaches another endpoint: without the gate its packets go to the gone one for as long as it sends any. If the pod runs on,
-its association ends, and the client does not learn it. With several addresses (multi-homing) only the path through the Service's address works.`
+The proxy also deletes the entries of SCTP associations, even if the endpoint went while the proxy did not run. A client that starts again from the
+same port (INIT) then reaches another endpoint; without the gate its packets go to the gone one as long as it sends any. If the pod still runs, its
+association ends without notice to the client. With several addresses (multi-homing) only the path through the Service's address works.`

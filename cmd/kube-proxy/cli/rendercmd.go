@@ -27,9 +27,9 @@ func newRenderCommand() *cobra.Command {
 		Use:   "render [--mode MODE] [--diff]",
 		Short: "Print the rules that the kernel should have, or what differs",
 		Long: `Print the rules that the kernel should have, as nft -f or iptables-restore --noflush loads them, without counters and the clients
-of session affinity. For another --mode a running proxy keeps the defaults of its own, such as that of nodePortAddresses.
+of session affinity. For another --mode, a running proxy uses the defaults of its own mode, such as that of nodePortAddresses.
 
---diff lists what differs from the kernel's rules: + is missing in the kernel, - is only there; and of a running proxy what
+--diff lists what differs from the kernel's rules (+ is missing in the kernel, - is only there) and, for a running proxy, what
 "kube-proxy drift" lists. It needs nft to read nftables chains, and CAP_NET_ADMIN if no proxy runs.
 ` + readerHelp + `
 
@@ -105,8 +105,8 @@ func newDriftCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "drift",
 		Short: "Show which rules other programs changed, and the proxy repaired",
-		Long: `List the last 100 times that another program changed the rules of the proxy that runs on this node, which it repaired: when, what,
-and by which program, if the kernel reports it.
+		Long: `List the last 100 times that another program changed the rules of the proxy on this node, and the proxy repaired them: when, what,
+and which program, if the kernel reports it.
 
 Exit codes: 0, 1 or 2 if there is no answer, 1 also after a failed sync.`,
 		Args: noArgs,

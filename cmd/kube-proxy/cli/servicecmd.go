@@ -51,9 +51,9 @@ func newServiceListCommand() *cobra.Command {
 		Use:     "list [-A | -n NAMESPACE]",
 		Aliases: []string{"get", "ls"},
 		Short:   "List Services with their endpoints and problems",
-		Long: `List Services with their ready and all endpoint addresses, why connections to some of them fail on this node, and EndpointSlices
-whose Service is not served. -o wide adds connections, which count from 0 again when their rule changes. --watch shows the busiest
-Services first.
+		Long: `List Services with the numbers of ready and of all endpoints, why connections to some of them fail on this node, and EndpointSlices
+whose Service is not served. -o wide adds connections, counted since their rule last changed. --watch shows the busiest Services
+first.
 ` + readerHelp + serviceExits,
 		Example: `  kube-proxy service list -A -o wide
   kube-proxy service list --address 10.96.0.10
@@ -63,7 +63,7 @@ Services first.
 	}
 	opts.addFlags(command, outputTable, outputWide, outputName, outputJSON, outputYAML)
 	opts.addNamespace(command)
-	command.Flags().BoolVar(&opts.noHeaders, "no-headers", false, "Print no names of columns.")
+	command.Flags().BoolVar(&opts.noHeaders, "no-headers", false, "Print no column headers.")
 	command.Flags().BoolVarP(&opts.all, "all-namespaces", "A", false, "List all namespaces.")
 	command.Flags().StringVar(&opts.address, "address", "", "List the Services of all namespaces that have this IP `address`, an endpoint with it, or node ports on it.")
 	return command
@@ -74,8 +74,8 @@ func newServiceDescribeCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "describe [NAMESPACE/]NAME",
 		Short: "Show one Service with its endpoints, and why some are left out",
-		Long: `Show what happens to connections to each address of a Service, to which endpoints they are sent and why not to others, how many
-the kernel has counted, and how long the last change took to program.
+		Long: `Show what happens to connections to each address of a Service, which endpoints get them and why others do not, how many the kernel
+has counted, and how long the last change took to program.
 ` + readerHelp + serviceExits,
 		Example: `  kube-proxy service describe default/web
   kube-proxy service describe web -n default --manifests examples --node node1`,

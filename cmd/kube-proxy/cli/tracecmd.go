@@ -42,16 +42,16 @@ func newTraceCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:   "trace [[NAMESPACE/]NAME[:PORT] | ADDRESS[:PORT[/PROTOCOL]]] [--from CIDR]",
 		Short: "Show what happens to real packets to a Service or an address",
-		Long: fmt.Sprintf(`Follow real packets through the rules of all programs on this node: to which endpoint they were sent, whether the source address
-was replaced, and whose chain refused them. The packets are those to a Service; to an ADDRESS, or one port there (TCP unless it has
-/udp or /sctp); or all from --from. Answers are not shown, nor what iptables-legacy does.
+		Long: fmt.Sprintf(`Follow real packets through the rules of all programs on this node: which endpoint they were sent to, whether the source address was
+replaced, and whose chain refused them. Packets are those to a Service; to an ADDRESS, or one port there (TCP unless it has /udp or
+/sctp); or all from --from. Replies and what iptables-legacy does are not shown.
 
 The kernel reports at most %d packets a second in each IP family (nftables' trace, Linux 5.12), and changes none. A trace needs
-CAP_NET_ADMIN and the network namespace of the node. One can run at a time; it removes its tables, kube-proxy-trace.
+CAP_NET_ADMIN and the network namespace of the node. Only one can run at a time; it removes its tables, kube-proxy-trace.
 `+readerHelp+`
 
-Exit codes: 0 if all packets were delivered here or sent on; 3 if one was refused, vanished, or could not be followed to its end; 4 if there was none;
-1 or 2 if there is no answer.`, packets.PerSecond),
+Exit codes: 0 if all packets were delivered here or sent on; 3 if one was refused, vanished, or could not be followed to its end;
+4 if there was none; 1 or 2 if there is no answer.`, packets.PerSecond),
 		Example: `  kube-proxy trace default/web
   kube-proxy trace 10.96.0.10:53/udp --from 10.244.1.0/24 --count 3
   kube-proxy trace default/web --node node2 -o json`,

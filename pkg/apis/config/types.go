@@ -53,8 +53,8 @@ type KubeProxyConfiguration struct {
 	// syncPeriod is the maximum time until a failed sync is retried; after twice as long with a change that is not programmed,
 	// /healthz and /livez fail. External changes of the rules are detected several times a second in any case. Greater than 0.
 	SyncPeriod metav1.Duration `json:"syncPeriod"`
-	// minSyncPeriod is the minimum time between two syncs; 0 is none. The first change after an idle time does not wait, nor do
-	// syncs that use less than 5 % of a core in a minute, nor the first repair of rules. At most syncPeriod.
+	// minSyncPeriod is the minimum time between two syncs; 0 is none. It does not delay the first change after an idle time, syncs
+	// that use less than 5 % of a core in a minute, or the first repair of rules. At most syncPeriod.
 	MinSyncPeriod metav1.Duration `json:"minSyncPeriod"`
 	// configSyncPeriod has no effect. Greater than 0.
 	ConfigSyncPeriod metav1.Duration `json:"configSyncPeriod"`
@@ -180,7 +180,7 @@ type KubeProxyConntrackConfiguration struct {
 	// maxPerCore is the limit of tracked connections for each CPU core, at most 1048576 in all. 0 keeps the kernel's limit,
 	// and ignores min.
 	MaxPerCore int32 `json:"maxPerCore"`
-	// min is the least limit of tracked connections, however few cores there are.
+	// min is the minimum limit of tracked connections, whatever the number of cores.
 	Min int32 `json:"min"`
 	// tcpEstablishedTimeout is the timeout of idle TCP connections; 0 keeps the kernel's.
 	TCPEstablishedTimeout metav1.Duration `json:"tcpEstablishedTimeout"`

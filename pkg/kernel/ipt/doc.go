@@ -5,10 +5,10 @@
 // replace x_tables' blobs. [Detect] returns the one that a node uses. A [Rule] is a value, rendered as text or bytes. Rules are
 // written in bulk, as a [Transaction], which in the nft variant reaches the kernel without a program (docs/decisions/0021), as
 // do jumps in built-in chains; other single rules, in chains that many programs share, by go-iptables. Every call ends with its
-// context, also if the program hangs, unless the program waits for a lock in the kernel: nothing can kill it then, nor what
-// go-iptables runs. That is left behind, one for each family. Rules, counters and policies are read from the kernel itself, without a
-// program, by [Tables.Compare], [Tables.Packets] and [Policies]. nf.Watch reports who wrote the nft variant's tables, [LegacyNotices] that
-// a program wrote those of the other.
+// context, even if the program hangs. Programs that wait for a lock in the kernel cannot be killed, nor can those that go-iptables runs: they
+// are left behind, one for each family. Rules, counters and policies are read from the kernel itself, without a program, by [Tables.Compare],
+// [Tables.Packets] and [Policies]. nf.Watch reports who wrote the tables of the nft variant, [LegacyNotices] that a program wrote those of
+// the legacy variant.
 //
 // The package knows nothing about Services: the caller chooses the chains and their rules.
 package ipt

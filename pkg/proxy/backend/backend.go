@@ -41,20 +41,20 @@ type Backend interface {
 	Close() error
 }
 
-// KernelCounters are the kernel's counters that the rules of a Backend have; nil is one that they do not have. All are safe for concurrent
-// use. A packet counter restarts at 0 when its rule is replaced, and is 0 if there is no such rule.
+// KernelCounters read the kernel's counters in the rules of a Backend; a field is nil if the rules have no such counter. All are safe for
+// concurrent use. A packet counter restarts at 0 when its rule is replaced, and is 0 if there is no such rule.
 type KernelCounters struct {
 	// Names are those of metrics.
 	Names MetricNames
 	// InvalidDropped returns the number of packets dropped because conntrack considers them invalid.
 	InvalidDropped func(cluster.Family) (uint64, error)
 	// LocalhostAccepted returns the number of accepted connections to node ports on a loopback address, counted by their first
-	// packet, LocalhostRejected that of packets to node ports that are rejected there (plan.Localhost), by protocol. It has no
-	// entries before the rules are first written.
+	// packet. LocalhostRejected returns the number of rejected packets to node ports there (plan.Localhost), by protocol; it has
+	// no entries before the rules are first written.
 	LocalhostAccepted func(cluster.Family) (uint64, error)
 	LocalhostRejected func(cluster.Family) (map[cluster.Protocol]uint64, error)
-	// Clients returns how many clients are remembered for session affinity, in maps of a limited size. Before the rules are first
-	// written these are none.
+	// Clients returns how many clients are remembered for session affinity, in maps of a limited size; none before the rules are
+	// first written.
 	Clients func(cluster.Family) (Clients, error)
 	// Connections counts connections.
 	Connections ConnectionCounter
@@ -77,7 +77,8 @@ type MetricNames struct {
 	SyncFailures, PartialSyncFailures, CleanupFailures string
 	// TableRules is the number of rules in each of Result.Tables, TableRulesWritten the number that the last sync wrote.
 	TableRules, TableRulesWritten string
-	// InvalidDropped and LocalhostAccepted are those KernelCounters, summed over the families, LocalhostRejected is that one.
+	// InvalidDropped, LocalhostAccepted and LocalhostRejected are the KernelCounters of these names; the first two are summed over
+	// the families.
 	InvalidDropped, LocalhostAccepted, LocalhostRejected string
 	// LocalhostListeners is the number of node ports that the proxy itself listens on, LocalhostListenFailures the number
 	// of failed attempts to listen.
@@ -141,8 +142,8 @@ type PortEndpoint struct {
 	Endpoint netip.AddrPort
 }
 
-// EndpointCounter identifies a place in the rules that counts an endpoint's connections. It is replaced as a whole, so its
-// number grows until it restarts at 0.
+// EndpointCounter identifies a place in the rules that counts an endpoint's connections. It is replaced as a whole: its count
+// then restarts at 0.
 type EndpointCounter struct {
 	PortEndpoint
 	// In is the chain or map. Frontend is set if the map has an element for each frontend.
@@ -158,7 +159,7 @@ type Result struct {
 	Read bool
 	// Elements and Rules count what was written: operations on elements of maps and sets, and rules.
 	Elements, Rules int
-	// Tables counts the rules in each table, for backends whose rules depend on the Services.
+	// Tables counts the rules in each table, for backends with rules for each Service.
 	Tables []Table
 	// Refused are the quarantined ports of Services, whose rules the kernel refuses, sorted by name. Everything else is
 	// programmed if Err is nil.

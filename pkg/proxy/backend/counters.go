@@ -8,9 +8,9 @@ type Counting int
 const (
 	// CountEndpoints counts the connections of each frontend and each of its endpoints.
 	CountEndpoints Counting = iota
-	// CountServices counts those of each frontend.
+	// CountServices counts the connections of each frontend.
 	CountServices
-	// CountNothing counts none.
+	// CountNothing counts no connections.
 	CountNothing
 )
 
@@ -27,10 +27,10 @@ func Counted(c ConnectionCounter, families []cluster.Family) (least Counting) {
 	return least
 }
 
-// CounterLimits limits the memory of counters: that of a counter has a part for every processor that the machine may have
+// CounterLimits limits the memory of counters: each counter takes memory for every processor that the machine may have
 // (docs/decisions/0014). The zero value lets everything count.
 type CounterLimits struct {
-	// Counting is the most that is counted.
+	// Counting is the maximum of what is counted.
 	Counting Counting
 	// Most is the largest number of counters of a family; less is counted if they would be more. 0 is no limit.
 	Most int

@@ -42,15 +42,15 @@ type Remover interface {
 	Remove(ctx context.Context, families ...cluster.Family) error
 }
 
-// Drain removes objects of a mode that established connections pass through: those that no connection uses. It keeps new connections
-// from the rest, and returns what is left, if anything; to find out whether that is still used, call it again. Unless last is nil, it is
-// what the call before has left: if there is more now, Drain changes nothing, and the error is [ErrRival].
+// Drain removes those objects of a mode that no established connection uses. It keeps new connections away from the rest, and returns
+// what is left, if anything; call it again to remove what is no longer used. last is what the previous call left, or nil: if there is more
+// now, Drain changes nothing, and the error is [ErrRival].
 type Drain func(ctx context.Context, last Left, families ...cluster.Family) (left Left, err error)
 
-// Left are the names of objects that a Drain has left.
+// Left holds the names of the objects that a Drain left.
 type Left map[string]bool
 
-// ErrRival means that another proxy writes what is to be removed.
+// ErrRival means that another proxy writes the rules that should be removed.
 var ErrRival = errors.New("another proxy writes it again")
 
 // OrAll returns the given families, or all if there are none.

@@ -362,8 +362,8 @@ func (u *Update) DeleteNode() {
 	u.setNode(&node)
 }
 
-// MissNode records that the API server does not have this node's object, which may be the fault of the API server: unlike
-// after a deletion, nothing else changes.
+// MissNode records that the API server does not have this node's object. That may be a fault of the API server, so nothing else
+// changes, unlike after a deletion.
 func (u *Update) MissNode() {
 	node := *u.b.node
 	node.Exists = false
@@ -379,8 +379,8 @@ func (u *Update) SetInterfaces(addrs []netip.Addr) {
 	u.setNode(&node)
 }
 
-// SetDevices sets the indexes of the interfaces on which IP packets arrive, by their names. Because each pod that starts or ends has an
-// interface, that counts as a change only if a Service has the fast path: by its annotation or, if all is set, without one.
+// SetDevices sets the indexes of the interfaces on which IP packets arrive, by name. Every pod that starts or ends changes them, so
+// this counts as a change only if a Service has the fast path: by its annotation or, if all is set, without one.
 func (u *Update) SetDevices(devices map[string]int, all bool) {
 	node := *u.b.node
 	node.Devices = nil

@@ -19,12 +19,11 @@ import (
 // k8s.io/api has no constant for it.
 const LabelServiceProxyName = "service.kubernetes.io/service-proxy-name"
 
-// AnnotationUDPConnectionHandling is the annotation of a Service that says what becomes of UDP flows to an endpoint that terminates:
+// AnnotationUDPConnectionHandling is the annotation of a Service that selects what happens to UDP flows to a terminating endpoint:
 // Default, or PreserveDuringTermination (KEP-5989, alpha).
 const AnnotationUDPConnectionHandling = "service.kubernetes.io/udp-connection-handling"
 
-// AnnotationFastPath is the annotation of a Service whose value "true" asks for the fast path for its long connections, and "false" to have
-// none.
+// AnnotationFastPath is the annotation of a Service: "true" requests the fast path for its long connections, "false" refuses it.
 const AnnotationFastPath = "kube-proxy/fast-path"
 
 // Annotations returns the annotations that a Builder reads of any object.

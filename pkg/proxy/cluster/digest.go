@@ -6,9 +6,10 @@ import (
 	"net/netip"
 )
 
-// Digest returns a number that two proxies of a cluster have in common if they know the same of a Service: its addresses, ports and
-// policies, how connections are balanced and bounded, and all its endpoints with their conditions. It leaves out what each node sees differently (whether
-// an endpoint is its own), what affects no packet (UID, creation time, triggers), and why an annotation cannot be read. Changes of this function make proxies of two versions disagree.
+// Digest returns a number that is equal on two nodes if their proxies know the same about a Service: its addresses, ports and policies,
+// how connections are balanced and bounded, and all its endpoints with their conditions. It leaves out what each node sees differently
+// (whether an endpoint is its own), what affects no packet (UID, creation time, triggers), and why an annotation cannot be read. If this
+// function changes, proxies of different versions disagree.
 func (s *Service) Digest() uint64 {
 	d := digest{}
 	d.text(s.Name.Namespace)

@@ -17,16 +17,15 @@ const (
 	MaxOpen = 5_000
 )
 
-// MaxClients is how many clients of a Service the kernel knows. In nftables mode the bounds of a client do not apply to those that do not
-// fit, only those of the Service, and a full set has some 3 MB, as with session affinity. In iptables mode a client that does not fit, with a
-// rate, is refused.
+// MaxClients is how many clients of a Service the kernel remembers. In nftables mode, clients beyond that have no bounds of their own, only
+// those of the Service; a full set takes about 3 MB, as with session affinity. In iptables mode they are refused if clients have a rate.
 const MaxClients = 20_000
 
 // guardRate is the largest rate before a count of open connections. Many kernels (from Linux 5.19) count what the count drops too, and forget
 // at most 9 of these in a tick, 900 a second at 100 Hz: a faster flood would leave no room long after it has ended.
 const guardRate = 800
 
-// Fence bounds the connections of a Service: new ones in a second and open ones, of all clients together and of each client. 0 is no bound.
+// Fence bounds the new connections of a Service in a second, and its open ones: of all clients together, and of each client. 0 is no bound.
 type Fence struct {
 	PerSecond, Open, ClientPerSecond, ClientOpen uint32
 }

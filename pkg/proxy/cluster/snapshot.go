@@ -60,14 +60,14 @@ type Service struct {
 	External *External
 	// InternalPolicy applies to cluster IPs, ExternalPolicy to every other address (KEP-2086).
 	InternalPolicy, ExternalPolicy Policy
-	// PreserveUDP is the wish that UDP flows stay with an endpoint while it terminates (AnnotationUDPConnectionHandling).
+	// PreserveUDP requests that UDP flows stay with an endpoint while it terminates (AnnotationUDPConnectionHandling).
 	PreserveUDP bool
-	// Algorithm is how the Service wishes connections to be balanced. Ignored says why that cannot be read; "" if it can.
+	// Algorithm is the requested algorithm of load balancing. Ignored says why the annotation cannot be read; "" if it can.
 	Algorithm Algorithm
 	Ignored   string
 	// Fence is nil unless the Service asks for bounds of its connections.
 	Fence *AskedFence
-	// FastPath is the wish that packets of long connections take a shorter way through the kernel, or do not (AnnotationFastPath); nil is none.
+	// FastPath requests or refuses the fast path for long connections (AnnotationFastPath); nil without the annotation.
 	FastPath *bool
 	// HealthCheckNodePort is where load balancers check whether this node has local endpoints; 0 if they do not.
 	HealthCheckNodePort uint16
@@ -82,7 +82,7 @@ type Service struct {
 type External struct {
 	// LoadBalancerIPs are the addresses in status with ipMode VIP (KEP-1860), which a controller wrote.
 	LoadBalancerIPs []netip.Addr
-	// Stray are the same of a Service that is not of type LoadBalancer. They are not served.
+	// Stray are such addresses of a Service that is not of type LoadBalancer. They are not served.
 	Stray []netip.Addr
 	// ExternalIPs are the addresses in spec, which no controller has confirmed (CVE-2020-8554).
 	ExternalIPs []netip.Addr

@@ -35,7 +35,7 @@ stability is ALPHA unless a row has another. [build/monitoring](../build/monitor
 --connection-metrics=service adds serviceproxy_service_connections_total, a series for each port of a Service on each node;
 --connection-metrics=endpoint also adds serviceproxy_endpoint_connections_total, a series for each endpoint of the port. port is its name, which
 may be empty; both IP families count together. One scrape at a time reads the kernel's counters, for at most 5 s; others get the last values. When
-the number of an address's endpoints changes, the metrics miss the connections since the last scrape; they fall only after a restart of the proxy.
+the number of an address's endpoints changes, the connections since the last scrape are lost. Only a restart of the proxy sets the metrics to 0.
 
 `
 

@@ -15,7 +15,7 @@ func canaryService() cluster.ServiceName {
 	return cluster.ServiceName{Namespace: "kube-proxy", Name: "CANARY"}
 }
 
-// IsCanary reports whether a route is the proxy's own, by which it tries its rules (Options.Canary), and not a Service's.
+// IsCanary reports whether a route is not a Service's but the proxy's own, for testing its rules (Options.Canary).
 func (r *Route) IsCanary() bool { return r.Service == canaryService() }
 
 // role says what the route's frontend is.

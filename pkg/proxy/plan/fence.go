@@ -2,7 +2,7 @@ package plan
 
 import "github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 
-// Fences are the bounds of the connections of Services, which each node applies by itself, in each family apart.
+// Fences bound the connections of Services. Each node applies them by itself, separately in each family.
 type Fences struct {
 	// On applies those of cluster.AnnotationConnectionLimits and of Namespaces, whichever is smaller.
 	On bool

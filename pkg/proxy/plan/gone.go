@@ -7,9 +7,9 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// LosesEndpoints returns the addresses of a family that the EndpointSlices of a Service with a port of a protocol listed, in whatever
-// condition, and those of its next version do not. Either may be nil: the connections of a deleted Service go on. Slices that both
-// versions have cost nothing.
+// LosesEndpoints returns the addresses of a family that the EndpointSlices of a Service listed, in any condition, and that those of its
+// next version do not list, if the Service has a port of the protocol. Either version may be nil: the connections of a deleted Service
+// go on. Slices that both versions have cost nothing.
 func LosesEndpoints(before, after *cluster.Service, protocol cluster.Protocol, family cluster.Family) (lost []netip.Addr) {
 	if before == nil || after == nil || !slices.ContainsFunc(before.Ports, func(p cluster.ServicePort) bool { return p.Protocol == protocol }) {
 		return nil
@@ -44,9 +44,9 @@ func otherThan(these, those []*cluster.EndpointSlice) (others []*cluster.Endpoin
 	return others
 }
 
-// Lists reports whether an EndpointSlice of any Service lists an address, in whatever condition. It looks at all of them, but headless
-// Services and those of other proxies are not watched and do not count. An address may also leave before its process ends: an API server
-// that shuts down removes its own first.
+// Lists reports whether an EndpointSlice of any Service lists an address, in any condition. It looks at all slices, except those of headless
+// Services and of other proxies' Services, which are not watched. An address may go before its process ends: an API server that shuts down
+// removes its own first.
 func (p *Plan) Lists(addr netip.Addr) bool {
 	if p.snapshot == nil {
 		return false

@@ -22,9 +22,9 @@ func (p *Plan) RoutesOf(port Port) (routes []*Route) {
 	return routes
 }
 
-// Hold returns the plan in which each of the given ports has other routes, or none: those of an earlier plan that stay in
-// force because the kernel refuses the port's present ones. A frontend that another port has now is not held; of two ports that
-// would hold it, the first in their order does. A Service without any route left in a family loses its addresses there.
+// Hold returns the plan with other routes for each of the given ports, or none: those of an earlier plan, which stay in force because
+// the kernel refuses the port's present ones. A frontend that another port has now is not held. If two ports could hold a frontend, the
+// first in their order does. A Service without any route left in a family loses its addresses there.
 func (p *Plan) Hold(ports map[Port][]*Route) *Plan {
 	if len(ports) == 0 {
 		return p

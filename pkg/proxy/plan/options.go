@@ -26,11 +26,11 @@ type Options struct {
 	Limits Limits
 	// ServeExternalIPs serves spec.externalIPs, which no controller has confirmed (CVE-2020-8554).
 	ServeExternalIPs bool
-	// KeepTerminatingUDPFlows lets UDP flows stay with terminating endpoints of the Services that wish it (KEP-5989).
+	// KeepTerminatingUDPFlows lets UDP flows stay with terminating endpoints of Services that ask for it (KEP-5989).
 	KeepTerminatingUDPFlows bool
 	// ResetGoneEndpoints resets TCP connections to endpoints that no EndpointSlice lists any more: see Node.ResetTCP.
 	ResetGoneEndpoints bool
-	// Balancing is what of the annotations about load balancing is honoured.
+	// Balancing selects which annotations about load balancing are honoured.
 	Balancing Balancing
 	// Fences bound the connections of Services.
 	Fences Fences
@@ -40,14 +40,14 @@ type Options struct {
 	Canary []netip.AddrPort
 }
 
-// FastPath says which Services have a fast path, if On is set: those that wish it, and with All also those that say nothing.
+// FastPath selects the Services with a fast path if On is set: those that ask for it, and with All also those without the annotation.
 type FastPath struct{ On, All bool }
 
 // Limits bounds the rules of one Service: its last ports are not served if there would be more. The zero value bounds nothing.
 type Limits struct {
 	// Elements is how many there may be, approximately: endpoints and source ranges, for each frontend. If EndpointsShared is set, the
-	// frontends of a port share the rules of its endpoints, which then count once for each family, twice with session affinity, and three
-	// times more if they may be on this node (HairpinAddrs), because they need more rules.
+	// frontends of a port share the rules of its endpoints. An endpoint then counts once for each family, or as two with session affinity,
+	// and as three more if it may be on this node (HairpinAddrs), because it needs more rules.
 	Elements        int
 	EndpointsShared bool
 	// Endpoints is how many endpoints a port may have in a family, SourceRanges how many source ranges the Service may have; 0 is no

@@ -13,12 +13,12 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// Balancing is what of the annotations about load balancing is honoured (cluster.AnnotationAlgorithm, cluster.AnnotationWeight).
+// Balancing selects which annotations about load balancing are honoured (cluster.AnnotationAlgorithm, cluster.AnnotationWeight).
 type Balancing struct {
 	// On honours them. Without it a connection goes to any endpoint of a pool, each with the same probability.
 	On bool
-	// Slots is how many slots a table has from which hashes pick an endpoint, usually TableSlots; 0 if the backend has no slots. Then it cannot
-	// pick by a hash, nor by weights in turn.
+	// Slots is the size of the table from which hashes pick an endpoint, usually TableSlots; 0 if the backend has no slots: then it can pick
+	// neither by a hash nor by weights in turn.
 	Slots int
 }
 
@@ -70,8 +70,8 @@ type Spread struct {
 	By cluster.Algorithm
 	// Weights are those of the pool's endpoints; nil if all are equal.
 	Weights []int
-	// Slots are the endpoints to pick from, each as often as its weight requires: at random, one after the other, or the one whose number is a hash of
-	// the connection. Only for a hash it matters which endpoint is in which slot.
+	// Slots are the endpoints to pick from, each as often as its weight requires. A slot is picked at random, in turn, or by a hash of the
+	// connection; only for a hash the order of slots matters.
 	Slots []netip.AddrPort
 }
 
@@ -313,7 +313,7 @@ func mixed(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Picks returns the endpoint of a pool that a hash of 32 bits picks: that of the slot at the same place among all slots as the hash among all hashes.
+// Picks returns the endpoint of a pool that a hash of 32 bits picks: the slots divide the range of hashes equally, in their order.
 func (p *Pool) Picks(hash uint32) netip.AddrPort {
 	slot, _ := bits.Mul64(uint64(hash)<<32, uint64(len(p.Slots())))
 	return p.Slots()[slot]

@@ -15,7 +15,7 @@ type Limit struct {
 	// Small bounds the changes that are included at once, all of a namespace together, the smallest first. The others wait for their
 	// turn.
 	Small int
-	// Part is about how much of the changes that wait is included; 0 is nothing. A route of at most Whole elements changes whole.
+	// Part is about how much of the waiting changes is included; 0 is nothing. A route of at most Whole elements changes at once.
 	Part, Whole int
 }
 

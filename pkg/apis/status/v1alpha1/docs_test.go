@@ -30,15 +30,15 @@ curl -s 127.0.0.1:10249/api/v1alpha1/services/default/web?connections=true
 
 * **Read-only and local.** It answers GET and HEAD to clients on this machine, whatever the metrics address; others get 403: use
   ` + "`kubectl port-forward`" + `. A Host header other than localhost, a loopback address or the server's own gets 421 (DNS rebinding).
-* **In force.** Except /info and /history, answers describe the state that was last in force in any IP family, of which a failing one (/info) has
-  an earlier one. Before the first sync they are 503.
-* **Bounded.** Long answers are made one after the other; a reader has 30 seconds, and may be disconnected if answers of more than 8 MB wait
-  for readers. /comparison reads all rules, and /connections conntrack's table, within 25 seconds; then each pauses four times as long.
+* **In force.** Except /info and /history, answers describe the state that was last in force in any IP family; a failing family, which /info
+  names, has an earlier one. Before the first sync they are 503.
+* **Bounded.** Long answers are made one after the other; a reader has 30 seconds, and may be disconnected if more than 8 MB of answers wait
+  for readers. /comparison reads all rules, and /connections conntrack's table, in at most 25 seconds; each then rests four times as long as it
+  took.
 * **Versioned.** Within a version fields are only added. An error is a Status with the HTTP status code.
 
 All objects have kind and apiVersion (serviceproxy/v1alpha1); [the package](../pkg/apis/status/v1alpha1), which clients in Go may import, describes
-their fields. Numbers of connections are there with connections=true, and count from when the kernel created the counter: a change of the number
-of endpoints replaces it.
+their fields. connections=true adds numbers of connections since the kernel created the counter: a change of the number of endpoints replaces it.
 
 `
 

@@ -19,8 +19,8 @@
 //
 // The fingerprint covers the table without elements, counters and handles, and is in the table itself, with a digest of the text
 // behind it. A restarted proxy that computes the same two reads only the elements, and writes nothing if nothing changed; otherwise it
-// rewrites the skeleton, without disturbing traffic. Listings cannot be compared: knftables' have no content, and nft's depend on its
-// version; and the generation does not say who wrote. It takes 0.1 ms, so the running proxy uses it too.
+// rewrites the skeleton, without disturbing traffic. Listings are no alternative: knftables' have no content, and nft's depend on its
+// version. Nor is the generation: it does not say who wrote. A fingerprint takes 0.1 ms, so the running proxy uses it too.
 //
 // The files. Each uses only those before it:
 //
