@@ -38,7 +38,7 @@ type podTransport struct {
 
 // forwardTo returns the transport of a pod, for the API server of the clients, which connect as config says. Close it after use.
 func forwardTo(config *rest.Config, clients apiclient.Clients, namespace, name string) *podTransport {
-	pod := &podTransport{config: config, url: clients[apiclient.Pods.GroupVersion()].Post().Namespace(namespace).Resource(apiclient.Pods.Resource).Name(name).SubResource("portforward").URL()}
+	pod := &podTransport{config: config, url: clients[apiclient.Pods.Version].Post().Namespace(namespace).Resource(apiclient.Pods.Name).Name(name).SubResource("portforward").URL()}
 	pod.Transport = &http.Transport{DialContext: pod.dial, DisableCompression: true, MaxResponseHeaderBytes: maxHeader}
 	return pod
 }

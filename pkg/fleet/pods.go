@@ -109,7 +109,7 @@ func targetOf(node string, pod *corev1.Pod) target {
 // nodeNames returns the names of all Linux nodes; ok is false without the right to list Nodes. It asks for metadata only: a Node may have
 // some tens of kilobytes.
 func nodeNames(ctx context.Context, clients apiclient.Clients) (names []string, ok bool, err error) {
-	body, err := clients[apiclient.Nodes.GroupVersion()].Get().Resource(apiclient.Nodes.Resource).Param("resourceVersion", "0").
+	body, err := clients[apiclient.Nodes.Version].Get().Resource(apiclient.Nodes.Name).Param("resourceVersion", "0").
 		SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json").DoRaw(ctx)
 	switch {
 	case apierrors.IsForbidden(err):

@@ -21,7 +21,7 @@ func (f *Fleet) Run(ctx context.Context, stdout, stderr io.Writer, command ...st
 	if err != nil {
 		return 0, err
 	}
-	request := f.clients[apiclient.Pods.GroupVersion()].Post().Namespace(f.options.Namespace).Resource(apiclient.Pods.Resource).Name(t.pod).SubResource("exec").
+	request := f.clients[apiclient.Pods.Version].Post().Namespace(f.options.Namespace).Resource(apiclient.Pods.Name).Name(t.pod).SubResource("exec").
 		Param("container", container).Param("stdout", "true").Param("stderr", "true")
 	for _, word := range command {
 		request.Param("command", word)

@@ -7,24 +7,24 @@ import (
 	"net/http"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 )
 
-// read are the resources that this package reads.
-func read() []apiclient.Resource {
-	return []apiclient.Resource{apiclient.Services, apiclient.EndpointSlices, apiclient.Nodes, apiclient.ServiceCIDRs}
+// read returns what of the API server resources are.
+func read(resources []*resource) (all []apiclient.Resource) {
+	for _, r := range resources {
+		all = append(all, r.Resource)
+	}
+	return all
 }
-
-// newScheme returns a scheme of them.
-func newScheme() *runtime.Scheme { return apiclient.Scheme(read()...) }
 
 // newClients returns clients for the resources, which ask for objects without managedFields if drop is set.
 func newClients(config *rest.Config, resources []*resource, drop bool) (apiclient.Clients, error) {
-	scheme := newScheme()
+	read := read(resources)
+	scheme := apiclient.Scheme(read...)
 	codecs, err := newLean(serializer.NewCodecFactory(scheme).WithoutConversion(), scheme, resources)
 	if err != nil {
 		return nil, fmt.Errorf("selecting the fields to decode: %w", err)
@@ -36,7 +36,7 @@ func newClients(config *rest.Config, resources []*resource, drop bool) (apiclien
 	}
 	config.Wrap(func(transport http.RoundTripper) http.RoundTripper { return metered{transport} })
 	config.Dial = dialer(config.Dial)
-	return apiclient.WithCodecs(config, codecs, read()...)
+	return apiclient.WithCodecs(config, codecs, read...)
 }
 
 const (

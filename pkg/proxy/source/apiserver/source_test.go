@@ -157,7 +157,7 @@ func (b *bench) relisted(change func()) {
 	b.Helper()
 	counts := func() (n []int) {
 		for _, r := range resources("n1") {
-			n = append(n, b.api.count("stream "+r.name)+b.api.count("list "+r.name))
+			n = append(n, b.api.count("stream "+r.Name)+b.api.count("list "+r.Name))
 		}
 		return n
 	}
@@ -361,8 +361,8 @@ func TestRefusals(t *testing.T) {
 				if r.optional && apierrors.IsNotFound(test.err) {
 					continue // that is no failure
 				}
-				b.until("the reason of "+r.name, func() bool {
-					cause, _ := failing.Load(r.name)
+				b.until("the reason of "+r.Name, func() bool {
+					cause, _ := failing.Load(r.Name)
 					return cause == test.kind
 				})
 			}
