@@ -439,6 +439,11 @@ func TestRun(t *testing.T) {
 	}
 	delete(s.pods, "kube-proxy-n1")
 	if _, err := f.Run(t.Context(), &out, &errs, "kube-proxy", "trace"); err == nil || !strings.Contains(err.Error(), "node n1 has no pod") {
+	s.pods["kube-proxy-n1"].container = "proxy"
+	out.Reset()
+	if _, err := f.Run(t.Context(), &out, &errs, "kube-proxy"); err != nil || out.String() != "proxy[kube-proxy]" {
+		t.Errorf("in a container of another name: %v, output %q", err, &out)
+	}
 		t.Errorf("without a pod: %v", err)
 	}
 }

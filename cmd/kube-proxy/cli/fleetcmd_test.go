@@ -40,9 +40,9 @@ func TestFleet(t *testing.T) {
 		{"fleet wait web --healthz-port 65536", 2, "--healthz-port \"65536\" is not a port number"},
 		{"fleet wait", 2, "accepts 1 arg"},
 		{"fleet wait a/b/c", 2, "does not name a Service"},
-		{"service list --node n1", 1, "node n1 has no pod with a container kube-proxy in namespace kube-system"},
-		{"trace default/web --node n1", 1, "node n1 has no pod with a container kube-proxy"},
-		{"explain default/web:80 --node n1 --try 3", 1, "node n1 has no pod with a container kube-proxy"},
+		{"service list --node n1", 1, "node n1 has no pod with a container or label k8s-app kube-proxy in namespace kube-system"},
+		{"trace default/web --node n1", 1, "node n1 has no pod with a container or label k8s-app kube-proxy"},
+		{"explain default/web:80 --node n1 --try 3", 1, "node n1 has no pod with a container or label k8s-app kube-proxy"},
 		{"check --node n1 --proxy-namespace secret", 1, "list the pods of the proxy in namespace secret"},
 		{"service list --config x", 2, "--config needs --manifests or --kubeconfig"},
 	} {
