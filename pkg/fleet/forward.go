@@ -152,6 +152,8 @@ func (p *podTransport) dial(ctx context.Context, _, address string) (net.Conn, e
 	headers.Set(corev1.StreamType, corev1.StreamTypeData)
 	data, err := all.CreateStream(headers)
 	if err != nil {
+		_ = failures.Reset()
+		all.RemoveStreams(failures)
 		return nil, fmt.Errorf("open a stream for data: %w", err)
 	}
 	c := &conn{Stream: data, port: port, failed: make(chan string, 1), closed: make(chan struct{})}
