@@ -281,7 +281,7 @@ func proxyOutcomes() []outcome {
 		{After, func(m *machine) { delete(m.pages, "127.0.0.1:10249/proxyMode") }, []string{"warn proxy/mode 127.0.0.1:10249/proxyMode does not answer"}},
 		{After, func(m *machine) {
 			m.pages["127.0.0.1:10249/api/v1alpha1/info"] = `200 {"sync": {"families": [{"family": "IPv4", "error": "busy"}, {"family": "IPv6"}]}, "observed": {"HealthCheckNotServed": 2}}`
-		}, []string{"fail proxy/rules the last sync failed in IPv4: busy", "warn proxy/services Services with the problem HealthCheckNotServed: 2"}},
+		}, []string{"fail proxy/rules IPv4: the last sync failed: busy", "warn proxy/services Services with the problem HealthCheckNotServed: 2"}},
 		{After, func(m *machine) {
 			m.pages["127.0.0.1:10249/api/v1alpha1/info"] = `200 {"sync": {}, "problems": [{"reason": "InvalidManifest", "message": "a.yaml:3: no"}]}`
 		}, []string{"warn proxy/inputs InvalidManifest: a.yaml:3: no"}},
