@@ -220,7 +220,7 @@ func proxyOutcomes() []outcome {
 		{Before, func(m *machine) { m.holder = "process 7 holds it" }, []string{"warn proxies/lock process 7 holds it"}},
 		{After, func(m *machine) {
 			m.failing, m.why = "Holder", fmt.Errorf("lock: %w\nunlock: %w\nsleep", syscall.EPERM, syscall.EPERM)
-		}, []string{"warn proxies/lock cannot determine who holds this network namespace: lock: operation not permitted; sleep"}},
+		}, []string{"warn proxies/lock cannot determine who holds this network namespace: lock, unlock: operation not permitted; sleep"}},
 		{After, func(m *machine) { m.silent = true }, []string{"fail proxies/lock process 7 holds it"}},
 		{After, func(m *machine) { m.holder = "" }, []string{"fail proxies/lock no kube-proxy of this project runs in this network namespace"}},
 		{Before, func(m *machine) { m.failing = "Holder" }, []string{"fail proxies/lock the door is stuck"}},
