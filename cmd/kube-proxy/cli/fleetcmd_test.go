@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 )
 
 // TestFleet has command lines that cannot be used, and an API server that knows no proxy, or refuses to answer.
@@ -49,6 +51,19 @@ func TestFleet(t *testing.T) {
 		var out, errs bytes.Buffer
 		if code := Run(strings.Fields(test.line), &out, &errs); code != test.code || !strings.Contains(errs.String(), test.want) {
 			t.Errorf("%s: exit code %d, %s%s; want %d, %q", test.line, code, &out, &errs, test.code, test.want)
+		}
+	}
+}
+
+// TestFleetCompares reads an earlier report from standard input, and what cannot be one: the errors name it.
+func TestFleetCompares(t *testing.T) {
+	stdin := strings.NewReader(`{"kind": "Fleet", "apiVersion": "` + v1alpha1.Meta(v1alpha1.KindFleet).APIVersion + `", "time": "2026-01-01T00:00:00Z", "nodes": []}`)
+	if report, err := (&fleetOptions{compare: "-"}).before(stdin); err != nil || report.Time.Year() != 2026 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	for name, want := range map[string]string{"-": "<stdin>: it is no report", t.TempDir(): "is a directory", "/dev/null": "/dev/null is not a regular file but a device"} {
+		if _, err := (&fleetOptions{compare: name}).before(strings.NewReader("{}")); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", name, err, want)
 		}
 	}
 }
