@@ -50,6 +50,15 @@ func (f *Fleet) Run(ctx context.Context, stdout, stderr io.Writer, command ...st
 	return 0, nil
 }
 
+// Nodes returns the names of the selected nodes with a proxy's pod; none if they are not known.
+func (f *Fleet) Nodes(ctx context.Context) (names []string) {
+	targets, _ := find(ctx, f.clients, f.options.Selection)
+	for _, t := range targets {
+		names = append(names, t.node)
+	}
+	return names
+}
+
 // one returns the pod of the selected node.
 func (f *Fleet) one(ctx context.Context) (target, error) {
 	targets, err := find(ctx, f.clients, f.options.Selection)

@@ -22,6 +22,10 @@ func TestFleet(t *testing.T) {
 			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"message":"pods is forbidden: no rights"}`)
 			return
 		}
+		if strings.Contains(r.URL.Path, "/namespaces/other/") {
+			fmt.Fprint(w, `{"kind":"PodList","apiVersion":"v1","items":[{"spec":{"nodeName":"n7","containers":[{"name":"kube-proxy"}]}}]}`)
+			return
+		}
 		fmt.Fprint(w, empty)
 	}))
 	defer api.Close()
@@ -46,11 +50,15 @@ func TestFleet(t *testing.T) {
 		{"trace default/web --node n1", 1, "node n1 has no pod with a container or label k8s-app kube-proxy"},
 		{"explain default/web:80 --node n1 --try 3", 1, "node n1 has no pod with a container or label k8s-app kube-proxy"},
 		{"check --node n1 --proxy-namespace secret", 1, "list the pods of the proxy in namespace secret"},
+		{"__complete service list --proxy-namespace other --node n", 0, "NoFileComp"},
 		{"service list --config x", 2, "--config needs --manifests or --kubeconfig"},
 	} {
 		var out, errs bytes.Buffer
 		if code := Run(strings.Fields(test.line), &out, &errs); code != test.code || !strings.Contains(errs.String(), test.want) {
 			t.Errorf("%s: exit code %d, %s%s; want %d, %q", test.line, code, &out, &errs, test.code, test.want)
+		}
+		if strings.HasPrefix(test.line, "__complete") && !strings.HasPrefix(out.String(), "n7\n") {
+			t.Errorf("%s: %s", test.line, &out)
 		}
 	}
 }
