@@ -77,7 +77,7 @@ func endpointSlices() *resource {
 	name := func(n cache.ObjectName) cluster.SliceName { return cluster.SliceName(n) }
 	return &resource{
 		Resource: apiclient.EndpointSlices, namespaced: true,
-		labels: "!" + corev1.IsHeadlessService + ",!" + cluster.LabelServiceProxyName,
+		labels: "!" + corev1.IsHeadlessService,
 		reads: reads("addressType", "ports.name", "ports.protocol", "ports.port",
 			"endpoints.addresses", "endpoints.conditions", "endpoints.nodeName", "endpoints.hints",
 			"metadata.labels."+corev1.IsHeadlessService, "metadata.labels."+cluster.LabelServiceProxyName, "metadata.labels."+discoveryv1.LabelServiceName),
