@@ -31,32 +31,32 @@ const (
 
 // Resource is a resource of an API server.
 type Resource struct {
-	schema.GroupVersionResource
-	// types are an empty value of each type that is read or written: an object or a list.
-	types []runtime.Object
+	Version schema.GroupVersion
+	Name    string
+	// Example is an empty object, list an empty list; nil if none is read.
+	Example, list runtime.Object
 }
 
 // The resources that are read or written.
 var (
-	Services       = resource(corev1.SchemeGroupVersion, "services", &corev1.Service{}, &corev1.ServiceList{})
-	EndpointSlices = resource(discoveryv1.SchemeGroupVersion, "endpointslices", &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{})
-	Nodes          = resource(corev1.SchemeGroupVersion, "nodes", &corev1.Node{}, &corev1.NodeList{})
-	ServiceCIDRs   = resource(networkingv1.SchemeGroupVersion, "servicecidrs", &networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{})
-	Events         = resource(eventsv1.SchemeGroupVersion, "events", &eventsv1.Event{})
-	Pods           = resource(corev1.SchemeGroupVersion, "pods", &corev1.Pod{}, &corev1.PodList{})
-	AccessReviews  = resource(authorizationv1.SchemeGroupVersion, "selfsubjectaccessreviews", &authorizationv1.SelfSubjectAccessReview{})
+	Services       = Resource{corev1.SchemeGroupVersion, "services", &corev1.Service{}, &corev1.ServiceList{}}
+	EndpointSlices = Resource{discoveryv1.SchemeGroupVersion, "endpointslices", &discoveryv1.EndpointSlice{}, &discoveryv1.EndpointSliceList{}}
+	Nodes          = Resource{corev1.SchemeGroupVersion, "nodes", &corev1.Node{}, &corev1.NodeList{}}
+	ServiceCIDRs   = Resource{networkingv1.SchemeGroupVersion, "servicecidrs", &networkingv1.ServiceCIDR{}, &networkingv1.ServiceCIDRList{}}
+	Events         = Resource{eventsv1.SchemeGroupVersion, "events", &eventsv1.Event{}, nil}
+	Pods           = Resource{corev1.SchemeGroupVersion, "pods", &corev1.Pod{}, &corev1.PodList{}}
+	AccessReviews  = Resource{authorizationv1.SchemeGroupVersion, "selfsubjectaccessreviews", &authorizationv1.SelfSubjectAccessReview{}, nil}
 )
-
-func resource(version schema.GroupVersion, name string, types ...runtime.Object) Resource {
-	return Resource{version.WithResource(name), types}
-}
 
 // Scheme returns a scheme of only the types of these resources, and of the status that describes an error.
 func Scheme(resources ...Resource) *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	for _, r := range resources {
-		scheme.AddKnownTypes(r.GroupVersion(), r.types...)
-		metav1.AddToGroupVersion(scheme, r.GroupVersion())
+		scheme.AddKnownTypes(r.Version, r.Example)
+		if r.list != nil {
+			scheme.AddKnownTypes(r.Version, r.list)
+		}
+		metav1.AddToGroupVersion(scheme, r.Version)
 	}
 	scheme.AddUnversionedTypes(schema.GroupVersion{Version: "v1"}, &metav1.Status{})
 	return scheme
@@ -83,15 +83,14 @@ func WithCodecs(config *rest.Config, codecs runtime.NegotiatedSerializer, resour
 	}
 	clients := Clients{}
 	for _, r := range resources {
-		version := r.GroupVersion()
 		c := rest.CopyConfig(config)
-		c.GroupVersion, c.NegotiatedSerializer = &version, codecs
+		c.GroupVersion, c.NegotiatedSerializer = &r.Version, codecs
 		c.APIPath = "/apis"
-		if version.Group == "" {
+		if r.Version.Group == "" {
 			c.APIPath = "/api"
 		}
-		if clients[version], err = rest.RESTClientForConfigAndClient(c, transport); err != nil {
-			return nil, fmt.Errorf("creating the client for %s: %w", version, err)
+		if clients[r.Version], err = rest.RESTClientForConfigAndClient(c, transport); err != nil {
+			return nil, fmt.Errorf("creating the client for %s: %w", r.Version, err)
 		}
 	}
 	return clients, nil
@@ -99,17 +98,17 @@ func WithCodecs(config *rest.Config, codecs runtime.NegotiatedSerializer, resour
 
 // List requests a list of the objects of a resource; of all namespaces if namespace is empty.
 func (c Clients) List(ctx context.Context, of Resource, namespace string, options metav1.ListOptions, into runtime.Object) error {
-	return on(c[of.GroupVersion()].Get(), of, namespace).VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Into(into)
+	return on(c[of.Version].Get(), of, namespace).VersionedParams(&options, metav1.ParameterCodec).Do(ctx).Into(into)
 }
 
 // Get requests an object.
 func (c Clients) Get(ctx context.Context, of Resource, namespace, name string, into runtime.Object) error {
-	return on(c[of.GroupVersion()].Get(), of, namespace).Name(name).Do(ctx).Into(into)
+	return on(c[of.Version].Get(), of, namespace).Name(name).Do(ctx).Into(into)
 }
 
 // Create creates an object; into becomes the server's answer. A nil into ignores it.
 func (c Clients) Create(ctx context.Context, of Resource, namespace string, object, into runtime.Object) error {
-	answer := on(c[of.GroupVersion()].Post(), of, namespace).Body(object).Do(ctx)
+	answer := on(c[of.Version].Post(), of, namespace).Body(object).Do(ctx)
 	if into == nil {
 		return answer.Error()
 	}
@@ -118,10 +117,10 @@ func (c Clients) Create(ctx context.Context, of Resource, namespace string, obje
 
 // PatchJSON changes an object by a JSON patch (RFC 6902).
 func (c Clients) PatchJSON(ctx context.Context, of Resource, namespace, name string, patch []byte) error {
-	return on(c[of.GroupVersion()].Patch(types.JSONPatchType), of, namespace).Name(name).Body(patch).Do(ctx).Error()
+	return on(c[of.Version].Patch(types.JSONPatchType), of, namespace).Name(name).Body(patch).Do(ctx).Error()
 }
 
 // on adds what a request is about.
 func on(request *rest.Request, of Resource, namespace string) *rest.Request {
-	return request.NamespaceIfScoped(namespace, namespace != "").Resource(of.Resource)
+	return request.NamespaceIfScoped(namespace, namespace != "").Resource(of.Name)
 }

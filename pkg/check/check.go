@@ -113,14 +113,21 @@ func (c *Checker) Run(ctx context.Context, skip ...string) []Result {
 	return results
 }
 
-// oneLine joins the lines of a message, which are those of joined errors, and leaves out those that end with the cause of an earlier one.
+// oneLine joins the lines of a message, which are those of joined errors. A cause that several have comes once, after all that it prevents.
 func oneLine(message string) string {
 	var lines, causes []string
 	for line := range strings.Lines(strings.TrimSpace(message)) {
 		line = strings.TrimSuffix(line, "\n")
-		if cause := line[strings.LastIndex(line, ": ")+1:]; !slices.Contains(causes, cause) {
-			lines, causes = append(lines, line), append(causes, cause)
+		at := max(strings.LastIndex(line, ": "), 0)
+		what, cause := line[:at], line[at:]
+		if i := slices.Index(causes, cause); i < 0 {
+			lines, causes = append(lines, what), append(causes, cause)
+		} else if !slices.Contains(strings.Split(lines[i], ", "), what) {
+			lines[i] += ", " + what
 		}
+	}
+	for i, cause := range causes {
+		lines[i] += cause
 	}
 	return strings.Join(lines, "; ")
 }

@@ -220,7 +220,7 @@ func proxyOutcomes() []outcome {
 		{Before, func(m *machine) { m.holder = "process 7 holds it" }, []string{"warn proxies/lock process 7 holds it"}},
 		{After, func(m *machine) {
 			m.failing, m.why = "Holder", fmt.Errorf("lock: %w\nunlock: %w\nsleep", syscall.EPERM, syscall.EPERM)
-		}, []string{"warn proxies/lock cannot determine who holds this network namespace: lock: operation not permitted; sleep"}},
+		}, []string{"warn proxies/lock cannot determine who holds this network namespace: lock, unlock: operation not permitted; sleep"}},
 		{After, func(m *machine) { m.silent = true }, []string{"fail proxies/lock process 7 holds it"}},
 		{After, func(m *machine) { m.holder = "" }, []string{"fail proxies/lock no kube-proxy of this project runs in this network namespace"}},
 		{Before, func(m *machine) { m.failing = "Holder" }, []string{"fail proxies/lock the door is stuck"}},
@@ -281,7 +281,7 @@ func proxyOutcomes() []outcome {
 		{After, func(m *machine) { delete(m.pages, "127.0.0.1:10249/proxyMode") }, []string{"warn proxy/mode 127.0.0.1:10249/proxyMode does not answer"}},
 		{After, func(m *machine) {
 			m.pages["127.0.0.1:10249/api/v1alpha1/info"] = `200 {"sync": {"families": [{"family": "IPv4", "error": "busy"}, {"family": "IPv6"}]}, "observed": {"HealthCheckNotServed": 2}}`
-		}, []string{"fail proxy/rules the last sync failed in IPv4: busy", "warn proxy/services Services with the problem HealthCheckNotServed: 2"}},
+		}, []string{"fail proxy/rules IPv4: the last sync failed: busy", "warn proxy/services Services with the problem HealthCheckNotServed: 2"}},
 		{After, func(m *machine) {
 			m.pages["127.0.0.1:10249/api/v1alpha1/info"] = `200 {"sync": {}, "problems": [{"reason": "InvalidManifest", "message": "a.yaml:3: no"}]}`
 		}, []string{"warn proxy/inputs InvalidManifest: a.yaml:3: no"}},

@@ -115,7 +115,7 @@ func inForce(ctx context.Context, c *Checker) []Result {
 		return warn("rules of mode "+c.Node.Mode+" are in force, those of an earlier proxy: this one has not synced yet", "See proxy/health for what it waits for.")
 	}
 	for _, family := range info.Sync.Failed() {
-		found = append(found, fail(fmt.Sprintf("the last sync failed in %s: %s", family.Family, firstLine(family.Error)),
+		found = append(found, fail(firstLine(family.Failure()),
 			"Correct what the message says. What was in force in this family stays so, if anything was: kube-proxy render --diff shows what is missing.")...)
 	}
 	if len(found) == 0 {

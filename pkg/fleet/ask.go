@@ -297,7 +297,7 @@ const maxMessages, longestMessage = 50, 1000
 // judge adds what the proxy itself says is wrong. overdue is since when a change may be pending.
 func (n *Node) judge(info *v1alpha1.Info, overdue time.Time) {
 	for _, family := range info.Sync.Failed() {
-		n.as(Failing, fmt.Sprintf("%s: the last sync failed: %s", family.Family, family.Error))
+		n.as(Failing, family.Failure())
 	}
 	for _, what := range info.Waiting {
 		n.note("waits for " + what)

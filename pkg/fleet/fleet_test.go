@@ -3,6 +3,7 @@ package fleet
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"runtime"
@@ -14,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
@@ -437,8 +439,46 @@ func TestRun(t *testing.T) {
 	if err != nil || code != 3 || out.String() != "kube-proxy[kube-proxy trace default/web --count=3]" || errs.String() != "a warning" {
 		t.Errorf("exit code %d, %v, output %q, errors %q", code, err, &out, &errs)
 	}
+	s.pods["kube-proxy-n1"].container = "proxy"
+	out.Reset()
+	if _, err := f.Run(t.Context(), &out, &errs, "kube-proxy"); err != nil || out.String() != "proxy[kube-proxy]" {
+		t.Errorf("in a container of another name: %v, output %q", err, &out)
+	}
 	delete(s.pods, "kube-proxy-n1")
 	if _, err := f.Run(t.Context(), &out, &errs, "kube-proxy", "trace"); err == nil || !strings.Contains(err.Error(), "node n1 has no pod") {
 		t.Errorf("without a pod: %v", err)
+	}
+}
+
+// oneStream is a connection that refuses a second stream, which it counts.
+type oneStream struct {
+	httpstream.Connection
+	httpstream.Stream
+	made, reset, removed int
+}
+
+func (*oneStream) CloseChan() <-chan bool { return nil }
+
+func (c *oneStream) CreateStream(http.Header) (httpstream.Stream, error) {
+	if c.made++; c.made > 1 {
+		return nil, errors.New("no more streams")
+	}
+	return c, nil
+}
+
+func (c *oneStream) RemoveStreams(...httpstream.Stream) { c.removed++ }
+
+func (*oneStream) Close() error { return nil }
+
+func (c *oneStream) Reset() error {
+	c.reset++
+	return nil
+}
+
+// TestSecondStreamFails checks that nothing stays open if only the stream for errors could be opened.
+func TestSecondStreamFails(t *testing.T) {
+	all := &oneStream{}
+	if _, err := (&podTransport{all: all}).dial(t.Context(), "tcp", "localhost:10249"); err == nil || all.reset != 1 || all.removed != 1 {
+		t.Errorf("%v, reset %d, removed %d", err, all.reset, all.removed)
 	}
 }

@@ -38,7 +38,7 @@ type podTransport struct {
 
 // forwardTo returns the transport of a pod, for the API server of the clients, which connect as config says. Close it after use.
 func forwardTo(config *rest.Config, clients apiclient.Clients, namespace, name string) *podTransport {
-	pod := &podTransport{config: config, url: clients[apiclient.Pods.GroupVersion()].Post().Namespace(namespace).Resource(apiclient.Pods.Resource).Name(name).SubResource("portforward").URL()}
+	pod := &podTransport{config: config, url: clients[apiclient.Pods.Version].Post().Namespace(namespace).Resource(apiclient.Pods.Name).Name(name).SubResource("portforward").URL()}
 	pod.Transport = &http.Transport{DialContext: pod.dial, DisableCompression: true, MaxResponseHeaderBytes: maxHeader}
 	return pod
 }
@@ -152,6 +152,8 @@ func (p *podTransport) dial(ctx context.Context, _, address string) (net.Conn, e
 	headers.Set(corev1.StreamType, corev1.StreamTypeData)
 	data, err := all.CreateStream(headers)
 	if err != nil {
+		_ = failures.Reset()
+		all.RemoveStreams(failures)
 		return nil, fmt.Errorf("open a stream for data: %w", err)
 	}
 	c := &conn{Stream: data, port: port, failed: make(chan string, 1), closed: make(chan struct{})}

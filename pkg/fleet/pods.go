@@ -15,13 +15,13 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 )
 
-// container is the name of the proxy's container in the manifests of kubeadm, managed clusters and this repository.
-const container = "kube-proxy"
+// proxyName is the proxy's container, and its pods' label k8s-app, in the manifests of kubeadm, managed clusters and this repository.
+const proxyName = "kube-proxy"
 
 // Selection selects the proxy's pods.
 type Selection struct {
 	Namespace string
-	// Selector is a label selector; empty selects the pods that have a container named kube-proxy.
+	// Selector is a label selector; empty selects the pods that have a container named kube-proxy, or the label k8s-app=kube-proxy.
 	Selector string
 	// Node selects the pods of one node; empty selects all.
 	Node string
@@ -31,8 +31,8 @@ type Selection struct {
 type target struct {
 	node string
 	pod  string // empty if there is none
-	// image is that of the proxy's container, without its registry.
-	image string
+	// container is the proxy's, image the container's, without its registry.
+	container, image string
 	// problem is why the pod cannot be asked.
 	problem string
 }
@@ -50,7 +50,7 @@ func find(ctx context.Context, clients apiclient.Clients, of Selection) ([]targe
 	best := map[string]*corev1.Pod{}
 	for i := range list.Items {
 		pod := &list.Items[i]
-		if pod.Spec.NodeName == "" || of.Selector == "" && proxyIn(pod) == nil {
+		if pod.Spec.NodeName == "" || of.Selector == "" && proxyIn(pod).Name != proxyName && pod.Labels["k8s-app"] != proxyName {
 			continue
 		}
 		if other := best[pod.Spec.NodeName]; other == nil || better(pod, other) {
@@ -77,28 +77,26 @@ func serving(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodRunning && pod.DeletionTimestamp == nil
 }
 
-// proxyIn returns the proxy's container; nil if there is none.
+// proxyIn returns the proxy's container: the one with that name, or else the one that kubectl chooses. Each pod has one.
 func proxyIn(pod *corev1.Pod) *corev1.Container {
-	for i := range pod.Spec.Containers {
-		if pod.Spec.Containers[i].Name == container {
+	for _, name := range []string{proxyName, pod.Annotations["kubectl.kubernetes.io/default-container"]} {
+		if i := slices.IndexFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == name }); i >= 0 {
 			return &pod.Spec.Containers[i]
 		}
 	}
-	return nil
+	return &pod.Spec.Containers[0]
 }
 
 func targetOf(node string, pod *corev1.Pod) target {
-	t := target{node: node, pod: pod.Name}
-	if c := proxyIn(pod); c != nil {
-		t.image = c.Image[strings.LastIndexByte(c.Image, '/')+1:]
-	}
+	c := proxyIn(pod)
+	t := target{node: node, pod: pod.Name, container: c.Name, image: c.Image[strings.LastIndexByte(c.Image, '/')+1:]}
 	running := pod.Status.Phase == corev1.PodRunning
 	if !running {
 		t.problem = fmt.Sprintf("the pod is %s", pod.Status.Phase)
 	}
 	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		// Others may wait in a pod that runs. If the proxy does, another program on the node may listen on its ports.
-		if w := status.State.Waiting; w != nil && w.Reason != "" && (!running || status.Name == container) {
+		if w := status.State.Waiting; w != nil && w.Reason != "" && (!running || status.Name == t.container) {
 			t.problem = fmt.Sprintf("the pod is %s: %s", pod.Status.Phase, strings.TrimSuffix(w.Reason+": "+w.Message, ": "))
 			break
 		}
@@ -109,7 +107,7 @@ func targetOf(node string, pod *corev1.Pod) target {
 // nodeNames returns the names of all Linux nodes; ok is false without the right to list Nodes. It asks for metadata only: a Node may have
 // some tens of kilobytes.
 func nodeNames(ctx context.Context, clients apiclient.Clients) (names []string, ok bool, err error) {
-	body, err := clients[apiclient.Nodes.GroupVersion()].Get().Resource(apiclient.Nodes.Resource).Param("resourceVersion", "0").
+	body, err := clients[apiclient.Nodes.Version].Get().Resource(apiclient.Nodes.Name).Param("resourceVersion", "0").
 		SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json").DoRaw(ctx)
 	switch {
 	case apierrors.IsForbidden(err):

@@ -21,8 +21,8 @@ func (f *Fleet) Run(ctx context.Context, stdout, stderr io.Writer, command ...st
 	if err != nil {
 		return 0, err
 	}
-	request := f.clients[apiclient.Pods.GroupVersion()].Post().Namespace(f.options.Namespace).Resource(apiclient.Pods.Resource).Name(t.pod).SubResource("exec").
-		Param("container", container).Param("stdout", "true").Param("stderr", "true")
+	request := f.clients[apiclient.Pods.Version].Post().Namespace(f.options.Namespace).Resource(apiclient.Pods.Name).Name(t.pod).SubResource("exec").
+		Param("container", t.container).Param("stdout", "true").Param("stderr", "true")
 	for _, word := range command {
 		request.Param("command", word)
 	}
@@ -50,6 +50,15 @@ func (f *Fleet) Run(ctx context.Context, stdout, stderr io.Writer, command ...st
 	return 0, nil
 }
 
+// Nodes returns the names of the selected nodes with a proxy's pod; none if they are not known.
+func (f *Fleet) Nodes(ctx context.Context) (names []string) {
+	targets, _ := find(ctx, f.clients, f.options.Selection)
+	for _, t := range targets {
+		names = append(names, t.node)
+	}
+	return names
+}
+
 // one returns the pod of the selected node.
 func (f *Fleet) one(ctx context.Context) (target, error) {
 	targets, err := find(ctx, f.clients, f.options.Selection)
@@ -57,7 +66,7 @@ func (f *Fleet) one(ctx context.Context) (target, error) {
 	case err != nil:
 		return target{}, err
 	case len(targets) == 0:
-		return target{}, fmt.Errorf("node %s has no pod with a container %s in namespace %s: see --proxy-namespace", f.options.Node, container, f.options.Namespace)
+		return target{}, fmt.Errorf("node %s has no pod with a container or label k8s-app %s in namespace %s: see --proxy-namespace", f.options.Node, proxyName, f.options.Namespace)
 	case targets[0].problem != "":
 		return target{}, fmt.Errorf("pod %s on node %s cannot be asked: %s", targets[0].pod, f.options.Node, targets[0].problem)
 	}

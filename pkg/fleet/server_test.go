@@ -60,6 +60,8 @@ type pod struct {
 	pages http.Handler
 	// healthz is the status of /healthz; 0 refuses connections.
 	healthz int
+	// container is the name of the proxy's container, and the default one of two; empty is kube-proxy, alone.
+	container string
 	// hangs never answers, forbidden refuses with 403, waiting is why it does not run.
 	hangs, forbidden bool
 	waiting          string
@@ -120,6 +122,10 @@ func (s *apiServer) list() *corev1.PodList {
 	for name, p := range s.pods {
 		object := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
 			Spec: corev1.PodSpec{NodeName: strings.TrimPrefix(name, "kube-proxy-"), Containers: []corev1.Container{{Name: "kube-proxy", Image: "registry.k8s.io/kube-proxy:v1.37.2"}}}}
+		if p.container != "" {
+			object.Labels, object.Annotations = map[string]string{"k8s-app": "kube-proxy"}, map[string]string{"kubectl.kubernetes.io/default-container": p.container}
+			object.Spec.Containers = []corev1.Container{{Name: "exporter"}, {Name: p.container}}
+		}
 		wait := func(container, reason string) {
 			object.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: container, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}}}
 		}

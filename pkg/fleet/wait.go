@@ -116,7 +116,7 @@ func notProgrammed(info *v1alpha1.Info) (why []string) {
 		}
 	}
 	for _, family := range info.Sync.Failed() {
-		why = append(why, fmt.Sprintf("%s: the last sync failed: %s", family.Family, family.Error))
+		why = append(why, family.Failure())
 	}
 	return why
 }

@@ -18,8 +18,10 @@
 //
 // The words: a frontend is an address, protocol and port that a packet can be sent to. An endpoint is where it may be sent
 // to. A pool is the list of endpoints that a frontend uses under one traffic policy. A fence is the limits of a Service's
-// connections (docs/limits.md). A backend is iptables or nftables, never an endpoint. A door is a package below pkg/kernel; those that the
-// running proxy writes through have a fake that refuses what the kernel would refuse.
+// connections (docs/limits.md). A backend is iptables or nftables, never an endpoint. A keeper keeps one family's rules equal to plans,
+// whatever other programs write there. A door is a package below pkg/kernel; those that the running proxy writes through have a fake
+// that refuses what the kernel would refuse. A part is as much of an expensive change as one plan includes; Services with such changes
+// take turns: each turn is one part.
 //
 // The stages keep no history. Incremental work is a cache of these functions, keyed by Service: without it the result is
 // the same and takes longer. A full resync writes the difference to the kernel's actual state. Only an expensive change of a

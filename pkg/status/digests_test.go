@@ -64,10 +64,10 @@ func TestDigestsOfFailingFamilies(t *testing.T) {
 // TestExplainWithoutSuccess asks about a family in which no sync has succeeded: the answer says why, once.
 func TestExplainWithoutSuccess(t *testing.T) {
 	s := states(t)(clusters.Service("default/a", "clusterIP: 10.96.0.10, ports: [{port: 80}]"), "")
-	const plain = "no rules of this proxy are in force in IPv6: no sync has succeeded there yet"
+	const plain = "no rules of this proxy are in force in IPv6: "
 	for want, sync := range map[string]*v1alpha1.Sync{
-		plain:                                 {Families: []v1alpha1.FamilySync{{Family: "IPv4"}}},
-		plain + "; the last one failed: busy": {Families: []v1alpha1.FamilySync{{Family: "IPv4"}, {Family: "IPv6", Error: "busy"}}},
+		plain + "no sync has succeeded there yet":                                                            {Families: []v1alpha1.FamilySync{{Family: "IPv4"}}},
+		plain + "IPv6: the last sync failed: busy; what was in force there before stays so, if anything was": {Families: []v1alpha1.FamilySync{{Family: "IPv4"}, {Family: "IPv6", Error: "busy"}}},
 	} {
 		s.Info.Sync = sync
 		if _, err := s.Explain(Question{From: "fd00::1", To: "[fd00:10:96::10]:80"}); err == nil || !strings.HasSuffix(err.Error(), want) {

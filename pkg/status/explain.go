@@ -2,7 +2,7 @@ package status
 
 import (
 	"cmp"
-	"fmt"
+	"errors"
 	"net/netip"
 	"slices"
 
@@ -18,17 +18,12 @@ func (s *State) Explain(q Question) (*v1alpha1.Explanation, error) {
 		return nil, err
 	}
 	family := cluster.FamilyOf(packet.To.Addr())
+	failed := Failing(&s.Info, family.String())
 	if _, ok := s.InForce[family]; !ok && len(s.InForce) > 0 && slices.Contains(s.Rules.Families, family) {
-		why := ""
-		for _, failed := range s.Info.Sync.Failed() {
-			if failed.Family == family.String() {
-				why = "; the last one failed: " + failed.Error
-			}
-		}
-		return nil, badQuestion("no rules of this proxy are in force in %s: no sync has succeeded there yet%s", family, why)
+		return nil, badQuestion("no rules of this proxy are in force in %s: %v", family, cmp.Or(failed, errors.New("no sync has succeeded there yet")))
 	}
-	if Failing(&s.Info, family.String()) != nil {
-		notes = append(notes, fmt.Sprintf("the rules of %s may be those of an earlier sync: the last one failed", family))
+	if failed != nil {
+		notes = append(notes, failed.Error())
 	}
 	path := s.path(packet)
 	out := &v1alpha1.Explanation{

@@ -51,7 +51,7 @@ func Failing(info *v1alpha1.Info, family string) error {
 	var failed []error
 	for _, f := range info.Sync.Failed() {
 		if family == "" || family == f.Family {
-			failed = append(failed, fmt.Errorf("%s: the last sync failed, and what was in force there before stays so, if anything was: %s", f.Family, f.Error))
+			failed = append(failed, fmt.Errorf("%s; what was in force there before stays so, if anything was", f.Failure()))
 		}
 	}
 	return errors.Join(failed...)

@@ -55,8 +55,8 @@ func (s *State) NotInForce() error {
 		return nil
 	}
 	text := "no sync has succeeded yet; the rules of an earlier proxy stay in force, if there are any"
-	if s.Info.Sync != nil && len(s.Info.Sync.Families) > 0 {
-		text += "; the last one failed: " + s.Info.Sync.Families[0].Error
+	for _, family := range s.Info.Sync.Failed() {
+		text += "; " + family.Failure()
 	}
 	if len(s.Info.Waiting) > 0 {
 		text += "; waiting for: " + strings.Join(s.Info.Waiting, ", ")

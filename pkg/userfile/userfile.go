@@ -120,9 +120,16 @@ func (p patient) Read(to []byte) (int, error) {
 // open opens a file without waiting: for a pipe's writer, for instance.
 func open(name string) (*os.File, error) { return os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) }
 
-// ReadAll reads standard input to its end, however long that takes. limit is the maximum size in bytes; name is for messages.
-func ReadAll(stdin io.Reader, name string, limit int64) ([]byte, error) {
-	return readAll(stdin, name, limit, 0)
+// ReadArgument is Read for a name on a command line: "-" is standard input, which it reads to its end, however long that takes. shown is
+// the name for messages.
+func ReadArgument(name string, stdin io.Reader, limit int64) (shown string, data []byte, err error) {
+	if name == "-" {
+		name = "<stdin>"
+		data, err = readAll(stdin, name, limit, 0)
+	} else {
+		data, err = Read(name, limit)
+	}
+	return name, data, err
 }
 
 // readAll reads everything, up to the limit; the size is an estimate.

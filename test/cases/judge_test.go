@@ -8,16 +8,19 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/component-base/metrics"
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy"
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/announce"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/backend"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	proxymetrics "github.com/seed-11a05479/kube-proxy/pkg/proxy/metrics"
@@ -31,11 +34,14 @@ type court struct {
 	t        *testing.T
 	shown    *view.Observer
 	measured *proxymetrics.Metrics
+	reporter *announce.Reporter
 	registry metrics.KubeRegistry
 	list     http.Handler
 	page     http.Handler
 	seen     map[string]bool
 	history  proxy.History
+	// events are those of the last sync.
+	events []proxy.Event
 	// synced is set once anything is in force: syncs may fail.
 	synced bool
 }
@@ -45,13 +51,18 @@ func newCourt(t *testing.T) *court {
 	c := &court{t: t, registry: metrics.NewKubeRegistry(), seen: map[string]bool{}}
 	c.shown = view.New(view.Config{Mode: "nftables", Families: families, Clock: testclock.NewFakePassiveClock(time.Unix(1_000_000, 0))})
 	c.measured = proxymetrics.New(proxymetrics.Config{Families: families, Snapshot: func() *cluster.Snapshot { return &cluster.Snapshot{} }, Observed: c.shown.Observed}, c.registry.MustRegister)
+	c.reporter = announce.NewReporter(announce.ReporterConfig{Recorder: c, ExternalIPs: func(int, int) {}, Logger: logr.Discard()})
 	c.list = view.NewHandler(c.shown)
 	c.page = view.NewPage(c.shown, func() bool { return true })
 	return c
 }
 
+// Event implements [proxy.Recorder].
+func (c *court) Event(e proxy.Event) { c.events = append(c.events, e) }
+
 // TestOneJudge checks for all cases and random clusters, with and without what only a running proxy observes, and while syncs fail in one or
-// both families, that "service list", the metric and the status page have the same problems.
+// both families, that "service list" and "describe", the metric and the status page have the same problems, and that Events and "explain"
+// name only and all of them that they are about.
 func TestOneJudge(t *testing.T) {
 	c := newCourt(t)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -90,9 +101,10 @@ func (c *court) hear(name string, p *plan.Plan, random *rand.Rand) {
 			ports[name] = []plan.Problem{{Reason: plan.ProblemHealthCheck}}
 		}
 	}
+	failing := false
 	for i := range s.Results {
 		if c.synced && random.IntN(3) == 0 {
-			s.Results[i].Err = errors.New("busy")
+			s.Results[i].Err, failing = errors.New("busy"), true
 		}
 	}
 	c.synced = true
@@ -100,10 +112,27 @@ func (c *court) hear(name string, p *plan.Plan, random *rand.Rand) {
 	c.history.Add(s)
 	c.shown.Synced(s)
 	c.measured.Synced(s)
+	c.events = nil
+	c.reporter.Synced(s)
 	c.get(c.page, "/") // fills its cache
 	c.shown.HealthChecks(ports)
 
-	listed := c.listed()
+	services := c.services()
+	listed := map[string]int{}
+	for _, service := range services {
+		for reason := range reasons(service) {
+			listed[reason]++
+		}
+		c.describe(name, service)
+		if !failing { // otherwise it, or the list, is about an earlier plan; Events are about the last one
+			c.explain(name, p, service)
+		}
+	}
+	for _, event := range c.events {
+		if of := services[cluster.ServiceName{Namespace: event.Namespace, Name: event.Name}]; !failing && (of == nil || !reasons(of)[event.Reason]) {
+			c.t.Fatalf("%s: the Event %+v is about no problem of %+v", name, event, of)
+		}
+	}
 	if diff := cmp.Diff(listed, c.counted()); diff != "" {
 		c.t.Fatalf("%s: Services by reason (-list +metric):\n%s", name, diff)
 	}
@@ -116,23 +145,62 @@ func (c *court) hear(name string, p *plan.Plan, random *rand.Rand) {
 	}
 }
 
-// listed counts the Services of the list by reason.
-func (c *court) listed() map[string]int {
+// services returns the list.
+func (c *court) services() map[cluster.ServiceName]*v1alpha1.Service {
 	var list v1alpha1.ServiceList
-	if err := json.Unmarshal([]byte(c.get(c.list, v1alpha1.Path+"/services")), &list); err != nil {
+	c.read("/services", &list)
+	all := map[cluster.ServiceName]*v1alpha1.Service{}
+	for i, service := range list.Items {
+		all[cluster.ServiceName{Namespace: service.Namespace, Name: service.Name}] = &list.Items[i]
+	}
+	return all
+}
+
+// reasons returns those of a Service's problems.
+func reasons(of *v1alpha1.Service) map[string]bool {
+	all := map[string]bool{}
+	for _, problem := range of.Problems {
+		all[problem.Reason] = true
+	}
+	return all
+}
+
+// describe compares the description of a Service with the list.
+func (c *court) describe(name string, listed *v1alpha1.Service) {
+	c.t.Helper()
+	var described v1alpha1.Service
+	c.read("/services/"+listed.Namespace+"/"+listed.Name, &described)
+	if diff := cmp.Diff(listed.Problems, described.Problems); diff != "" {
+		c.t.Fatalf("%s: problems of %s (-list +describe):\n%s", name, listed.Name, diff)
+	}
+}
+
+// explain asks about a packet to a port of a Service: what is wrong with the port is named.
+func (c *court) explain(name string, p *plan.Plan, listed *v1alpha1.Service) {
+	c.t.Helper()
+	decided, _ := p.Services.Get(cluster.ServiceName{Namespace: listed.Namespace, Name: listed.Name})
+	for _, problem := range listed.Problems {
+		for _, route := range decided.Routes {
+			served, _ := p.Frontends.Get(route.Frontend)
+			if problem.Address != "" || served != route || route.Frontend.IsNodePort() || route.Of().String() != problem.Port || problem.Family != "" && problem.Family != route.Frontend.Family().String() {
+				continue
+			}
+			var explained v1alpha1.Explanation
+			c.read("/explain?from=external&to="+route.Frontend.String(), &explained)
+			if want := (v1alpha1.Step{Subject: "problem", Text: problem.Reason + ": " + problem.Message}); !slices.Contains(explained.Steps, want) {
+				c.t.Fatalf("%s: a packet to %s: without %+v: %+v", name, route.Frontend, want, explained.Steps)
+			}
+			break
+		}
+	}
+}
+
+// read reads an object of the API.
+func (c *court) read(path string, into any) {
+	c.t.Helper()
+	if err := json.Unmarshal([]byte(c.get(c.list, v1alpha1.Path+path)), into); err != nil {
 		c.t.Fatal(err)
 	}
-	counts := map[string]int{}
-	for _, service := range list.Items {
-		reasons := map[string]bool{}
-		for _, problem := range service.Problems {
-			reasons[problem.Reason] = true
-		}
-		for reason := range reasons {
-			counts[reason]++
-		}
-	}
-	return counts
 }
 
 // counted returns the values of the metric.

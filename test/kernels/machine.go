@@ -59,7 +59,7 @@ func (m *machine) run(ctx context.Context, command string) (code int, err error)
 	if err != nil {
 		return 0, err
 	}
-	qemu.Stderr = m.console
+	qemu.Stderr = qemu.Stdout // follow is the only writer of the console
 	if err := qemu.Start(); err != nil {
 		return 0, fmt.Errorf("start the emulated machine: %w; install qemu-system-x86", err)
 	}

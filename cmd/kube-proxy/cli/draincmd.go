@@ -30,7 +30,7 @@ const drainHelp = `
 It counts those whose endpoint this node chose, even if the endpoint is gone: TCP until both ends have closed, UDP flows and SCTP
 associations until conntrack forgets them (UDP by default 2 minutes after the last packet).
 
-Exit codes: 0 if none is open, 3 if some are, 1 or 2 if there is no answer.`
+Exit codes: 0 if none is open, 3 if some are, 1 or 2 if there is no answer, 1 also after a failed sync.`
 
 func newDrainCommand() *cobra.Command {
 	opts := &drainOptions{}

@@ -3,7 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"os"
+	"io"
 	"strconv"
 	"time"
 
@@ -15,6 +15,7 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/inspect"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/terminal"
+	"github.com/seed-11a05479/kube-proxy/pkg/userfile"
 )
 
 // Where a proxy is by default.
@@ -30,6 +31,8 @@ const (
 	changeLag = 10 * time.Second
 	// settleTime is the time between two readings of nodes that differ.
 	settleTime = time.Second
+	// maxReport is the maximum size of an earlier report in bytes.
+	maxReport = 64 << 20
 )
 
 // fleetOptions are the flags of "kube-proxy fleet" and "kube-proxy fleet wait".
@@ -62,7 +65,7 @@ Exit codes: 0 if all nodes serve without problems and agree, or with --compare i
 		RunE: func(cmd *cobra.Command, _ []string) error { return opts.run(cmd) },
 	}
 	opts.addFlags(command)
-	command.Flags().StringVar(&opts.compare, "compare", "", "Compare with an earlier report, a `file` of -o json, and fail only for nodes that are worse.")
+	command.Flags().StringVar(&opts.compare, "compare", "", "Compare with an earlier report, a `file` of -o json or - for standard input, and fail only for nodes that are worse.")
 	command.AddCommand(newFleetWaitCommand())
 	return command
 }
@@ -131,7 +134,7 @@ func (o *fleetOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	before, err := o.before()
+	before, err := o.before(cmd.InOrStdin())
 	if err != nil {
 		return app.UsageError{Err: fmt.Errorf("--compare: %w", err)}
 	}
@@ -150,17 +153,17 @@ func (o *fleetOptions) run(cmd *cobra.Command) error {
 }
 
 // before returns the report to compare with; nil if there is none.
-func (o *fleetOptions) before() (*fleet.Report, error) {
+func (o *fleetOptions) before(stdin io.Reader) (*fleet.Report, error) {
 	if o.compare == "" {
 		return nil, nil
 	}
-	text, err := os.ReadFile(o.compare)
+	name, text, err := userfile.ReadArgument(o.compare, stdin, maxReport)
 	if err != nil {
 		return nil, err
 	}
 	before, err := fleet.Read(text)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", o.compare, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return before, nil
 }

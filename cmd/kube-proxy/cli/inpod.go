@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +22,18 @@ func (e *onNode) addFlags(command *cobra.Command, usage string) {
 	flags.StringVar(&e.node, "node", "", usage)
 	flags.StringVar(&e.proxies, "proxy-namespace", proxyNamespace, "The `namespace` of the proxy's pods, with --node.")
 	flags.StringVar(&e.context, "context", "", contextUsage)
+	_ = command.RegisterFlagCompletionFunc("node", e.completeNodes)
+}
+
+// completeNodes lists the nodes with a proxy's pod.
+func (e *onNode) completeNodes(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), time.Second)
+	defer cancel()
+	of, err := e.fleet(0)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return of.Nodes(ctx), cobra.ShellCompDirectiveNoFileComp
 }
 
 // fleet returns the fleet with this proxy only. timeout bounds what is asked.

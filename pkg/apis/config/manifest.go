@@ -16,14 +16,7 @@ const maxManifestSize = 64 << 20
 // ReadManifest reads a configuration from a file or, if name is "-", from stdin. Unlike ReadFile it also accepts a
 // ConfigMap that contains a configuration, a List with such a ConfigMap, or documents with one, as printed by kubectl.
 func ReadManifest(name string, stdin io.Reader) (*File, error) {
-	var data []byte
-	var err error
-	if name == "-" {
-		name = "<stdin>"
-		data, err = userfile.ReadAll(stdin, name, maxManifestSize)
-	} else {
-		data, err = userfile.Read(name, maxManifestSize)
-	}
+	name, data, err := userfile.ReadArgument(name, stdin, maxManifestSize)
 	if err != nil {
 		return nil, err
 	}

@@ -88,7 +88,7 @@ func (b *Builder) Endpoints() int {
 	return b.endpoints
 }
 
-// Unowned are the slices of a Service that is not in a Snapshot: it does not exist, or it is not for this proxy.
+// Unowned are the slices of a Service that is not in a Snapshot, although their labels do not say that it is for another proxy.
 type Unowned struct {
 	Service ServiceName
 	// Slices are sorted by name.
@@ -101,7 +101,10 @@ func (b *Builder) Unowned() []Unowned {
 	defer b.mu.Unlock()
 	all := make([]Unowned, 0, len(b.orphans))
 	for service, of := range b.orphans {
-		all = append(all, Unowned{service, slices.Clone(of)}) // the list may change
+		of = slices.DeleteFunc(slices.Clone(of), func(s *EndpointSlice) bool { return s.Foreign }) // the list may change
+		if len(of) > 0 {
+			all = append(all, Unowned{service, of})
+		}
 	}
 	slices.SortFunc(all, func(a, b Unowned) int { return a.Service.Compare(b.Service) })
 	return all

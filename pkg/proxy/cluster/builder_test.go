@@ -196,6 +196,22 @@ func TestUnownedIsImmutable(t *testing.T) {
 	}
 }
 
+// TestForeignSlices gives this proxy a Service of another one, whose slices bear the label until the controller changes them: they are not
+// missed before, and used at once.
+func TestForeignSlices(t *testing.T) {
+	b := NewBuilder("n1")
+	slice := newSlice("a-2", "a", "10.1.0.1")
+	slice.Labels[LabelServiceProxyName] = "other"
+	_ = b.Update(func(u *Update) { u.SetEndpointSlice(slice) })
+	if unowned := b.Unowned(); len(unowned) > 0 {
+		t.Errorf("slices without a Service: %+v", unowned)
+	}
+	_ = b.Update(func(u *Update) { u.SetService(newService("a", "10.96.0.1")) })
+	if s, ok := b.Snapshot().Services.Get(ServiceName{"ns", "a"}); !ok || len(s.Slices) != 1 {
+		t.Errorf("the Service without the label: %+v", s)
+	}
+}
+
 // TestUnchanged checks that an update without a relevant change causes neither a notification nor a new snapshot.
 func TestUnchanged(t *testing.T) {
 	b := NewBuilder("n1")

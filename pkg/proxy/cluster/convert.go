@@ -165,8 +165,7 @@ func (p *parser) fastPath(annotations map[string]string) *bool {
 
 // owner returns the Service that a slice belongs to; ok is false if the proxy must not use the slice.
 func owner(object *discoveryv1.EndpointSlice) (name ServiceName, ok bool, found []*Problem) {
-	_, headless := object.Labels[corev1.IsHeadlessService]
-	if _, foreign := object.Labels[LabelServiceProxyName]; foreign || headless {
+	if _, headless := object.Labels[corev1.IsHeadlessService]; headless {
 		return ServiceName{}, false, nil
 	}
 	var p parser
@@ -192,6 +191,7 @@ func (c *converter) slice(object *discoveryv1.EndpointSlice) (*EndpointSlice, []
 	s := &EndpointSlice{Name: object.Name, Triggered: p.triggered(object)}
 	weights, ignored := readWeights(object.Annotations)
 	s.Ignored = ignored
+	_, s.Foreign = object.Labels[LabelServiceProxyName]
 	for i := range object.Ports {
 		port := &object.Ports[i]
 		at := path{list: "ports", index: i}

@@ -185,7 +185,7 @@ func TestOwner(t *testing.T) {
 	}{
 		{"IPv4", func(*discoveryv1.EndpointSlice) {}, true, nil},
 		{"headless", func(s *discoveryv1.EndpointSlice) { s.Labels[corev1.IsHeadlessService] = "" }, false, nil},
-		{"for another proxy", func(s *discoveryv1.EndpointSlice) { s.Labels[LabelServiceProxyName] = "other" }, false, nil},
+		{"for another proxy", func(s *discoveryv1.EndpointSlice) { s.Labels[LabelServiceProxyName] = "other" }, true, nil},
 		{"FQDN", func(s *discoveryv1.EndpointSlice) {
 			s.AddressType, s.Endpoints[0].Addresses = discoveryv1.AddressTypeFQDN, []string{"a.example.com"}
 		}, false, nil},

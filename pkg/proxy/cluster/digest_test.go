@@ -33,6 +33,7 @@ func TestDigest(t *testing.T) {
 		"UID":       func(s *Service) { s.UID = "2" },
 		"created":   func(s *Service) { s.Created = 2 },
 		"triggered": func(s *Service) { s.Slices[0].Triggered = 2 },
+		"foreign":   func(s *Service) { s.Slices[0].Foreign = true },
 		"local":     func(s *Service) { s.Slices[0].Endpoints[0].Conditions ^= Local },
 		"this node": func(s *Service) { s.Slices[0].Endpoints[0].Conditions ^= ThisNode },
 	}
@@ -83,7 +84,7 @@ func TestDigest(t *testing.T) {
 	}
 	for of, fields := range map[reflect.Type]int{
 		reflect.TypeFor[Service](): 16, reflect.TypeFor[External](): 4, reflect.TypeFor[ServicePort](): 4,
-		reflect.TypeFor[EndpointSlice](): 5, reflect.TypeFor[EndpointPort](): 3, reflect.TypeFor[Endpoint](): 4,
+		reflect.TypeFor[EndpointSlice](): 6, reflect.TypeFor[EndpointPort](): 3, reflect.TypeFor[Endpoint](): 4,
 	} {
 		if n := of.NumField(); n != fields {
 			t.Errorf("%s has %d fields, not %d: is the new one a part of the digest?", of, n, fields)

@@ -28,7 +28,7 @@ func (s *Service) equal(o *Service) bool {
 
 // equal compares two versions of a slice. Triggered is ignored: a slice with the same endpoints is not a change.
 func (s *EndpointSlice) equal(o *EndpointSlice) bool {
-	return s.Name == o.Name && s.Ignored == o.Ignored && slices.Equal(s.Ports, o.Ports) && slices.Equal(s.Endpoints, o.Endpoints)
+	return s.Name == o.Name && s.Ignored == o.Ignored && s.Foreign == o.Foreign && slices.Equal(s.Ports, o.Ports) && slices.Equal(s.Endpoints, o.Endpoints)
 }
 
 func (n *Node) equal(o *Node) bool {

@@ -106,9 +106,8 @@ func (m *model) owners() map[ServiceName]bool {
 func (m *model) slicesOf(service ServiceName) (found []*EndpointSlice) {
 	for name, object := range m.slices {
 		_, headless := object.Labels["service.kubernetes.io/headless"]
-		_, foreign := object.Labels["service.kubernetes.io/service-proxy-name"]
 		owner := object.Labels["kubernetes.io/service-name"]
-		usable := owner != "" && !headless && !foreign && (object.AddressType == "IPv4" || object.AddressType == "IPv6")
+		usable := owner != "" && !headless && (object.AddressType == "IPv4" || object.AddressType == "IPv6")
 		if usable && (ServiceName{name.Namespace, owner}) == service {
 			found = append(found, m.slice(object))
 		}

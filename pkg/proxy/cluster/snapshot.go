@@ -133,6 +133,8 @@ type EndpointSlice struct {
 	Triggered int64
 	// Ignored says why the weights of the endpoints cannot be read; "" if they can.
 	Ignored string
+	// Foreign slices bear the label of Services for another proxy: Unowned leaves them out.
+	Foreign bool
 }
 
 // PortOf returns the slice's port for a Service's port: ports belong together by name and protocol.

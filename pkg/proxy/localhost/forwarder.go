@@ -2,7 +2,8 @@
 // the machine with a source of 127.0.0.1. A Forwarder, an observer of the proxy's loop,
 // listens there itself and forwards connections to the endpoints of the external traffic policy. It is for processes on
 // this machine, such as a container runtime that pulls images from a registry in the cluster; it is slower than the
-// kernel, and endpoints see the node as the client.
+// kernel, and endpoints see the node as the client. With policy Local only endpoints on this node are used (as by Kubernetes' kube-proxy 1.37.2),
+// although rules send the node's own connections to any: see plan.Route.ShortCut.
 package localhost
 
 import (

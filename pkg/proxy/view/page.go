@@ -6,7 +6,6 @@ import (
 	"crypto/sha256"
 	_ "embed" // the style, the script and the templates
 	"encoding/base64"
-	"fmt"
 	"net/http"
 	"reflect"
 	"slices"
@@ -138,7 +137,7 @@ func (p *Page) head(s *status.State) head {
 	h := head{Info: s.Describe(), Now: s.Now, State: "Healthy", Tone: good}
 	failed := ""
 	if families := h.Sync.Failed(); len(families) > 0 {
-		failed = fmt.Sprintf("The last sync failed in %s: %s", families[0].Family, families[0].Error)
+		failed = families[0].Failure()
 	}
 	switch {
 	case h.Sync == nil:

@@ -198,9 +198,9 @@ func TestHead(t *testing.T) {
 		check("Starting", warn, "No sync has finished yet; the rules of an earlier proxy stay in force, if there are any. Waiting for: services, nodes.")
 		f.sync(shopObjects, errors.New("no rights"))
 		f.waiting = nil
-		check("Not healthy", bad, "The last sync failed in IPv4: no rights")
+		check("Not healthy", bad, "IPv4: the last sync failed: no rights")
 		f.healthy = true
-		check("Sync failed", warn, "The last sync failed in IPv4: no rights")
+		check("Sync failed", warn, "IPv4: the last sync failed: no rights")
 		f.sync(shopObjects, nil)
 		check("Healthy", good, "")
 		f.healthy = false

@@ -130,6 +130,9 @@ type FamilySync struct {
 	Error string `json:"error,omitempty"`
 }
 
+// Failure says in words that it failed.
+func (f *FamilySync) Failure() string { return f.Family + ": the last sync failed: " + f.Error }
+
 // Digests is what the node knows of Services, in short: nodes with the same digest know the same of them. What nodes see differently by
 // design, such as which endpoints are local, is left out. Served at /digests, with the parameter services=true.
 type Digests struct {

@@ -1,30 +1,32 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
 	"net/http"
+	"net/netip"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 )
 
-// read are the resources that this package reads.
-func read() []apiclient.Resource {
-	return []apiclient.Resource{apiclient.Services, apiclient.EndpointSlices, apiclient.Nodes, apiclient.ServiceCIDRs}
+// read returns what of the API server resources are.
+func read(resources []*resource) (all []apiclient.Resource) {
+	for _, r := range resources {
+		all = append(all, r.Resource)
+	}
+	return all
 }
-
-// newScheme returns a scheme of them.
-func newScheme() *runtime.Scheme { return apiclient.Scheme(read()...) }
 
 // newClients returns clients for the resources, which ask for objects without managedFields if drop is set.
 func newClients(config *rest.Config, resources []*resource, drop bool) (apiclient.Clients, error) {
-	scheme := newScheme()
+	read := read(resources)
+	scheme := apiclient.Scheme(read...)
 	codecs, err := newLean(serializer.NewCodecFactory(scheme).WithoutConversion(), scheme, resources)
 	if err != nil {
 		return nil, fmt.Errorf("selecting the fields to decode: %w", err)
@@ -36,7 +38,7 @@ func newClients(config *rest.Config, resources []*resource, drop bool) (apiclien
 	}
 	config.Wrap(func(transport http.RoundTripper) http.RoundTripper { return metered{transport} })
 	config.Dial = dialer(config.Dial)
-	return apiclient.WithCodecs(config, codecs, read()...)
+	return apiclient.WithCodecs(config, codecs, read...)
 }
 
 const (
@@ -46,6 +48,8 @@ const (
 	// dialWait is how long it may take with all addresses of a name, and the question for them: Go asks each of several name
 	// servers for five seconds.
 	dialWait = 30 * time.Second
+	// nextWait is the time after which the next address is tried too: that of net.Dialer.
+	nextWait = 300 * time.Millisecond
 )
 
 // dialFunc is that of [rest.Config].
@@ -66,7 +70,7 @@ func dialer(dial dialFunc) dialFunc {
 	return resolving(bounded((&net.Dialer{}).DialContext))
 }
 
-// resolving returns a dial function that tries the addresses of a name one after the other.
+// resolving returns a dial function that finds the addresses of a name, and tries them. net.Dialer would do so with a single timeout for both.
 func resolving(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, dialWait)
@@ -76,12 +80,48 @@ func resolving(dial dialFunc) dialFunc {
 			return nil, err
 		}
 		addrs, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-		for _, addr := range addrs {
-			var connection net.Conn
-			if connection, err = dial(ctx, network, net.JoinHostPort(addr.Unmap().String(), port)); err == nil {
-				return connection, nil
-			}
+		if err != nil {
+			return nil, err
 		}
-		return nil, err
+		return first(ctx, addrs, func(ctx context.Context, addr netip.Addr) (net.Conn, error) {
+			return dial(ctx, network, net.JoinHostPort(addr.Unmap().String(), port))
+		})
 	}
+}
+
+// first returns the first connection to one of some addresses. It does not wait longer than nextWait until it tries the next one, so that
+// neither a dead family nor a dead API server delays the others.
+func first(ctx context.Context, addrs []netip.Addr, dial func(context.Context, netip.Addr) (net.Conn, error)) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // ends the other attempts
+	type result struct {
+		net.Conn
+		err error
+	}
+	results := make(chan result)
+	for i, addr := range addrs {
+		time.AfterFunc(time.Duration(i)*nextWait, func() {
+			connection, err := dial(ctx, addr)
+			select {
+			case results <- result{connection, err}:
+			case <-ctx.Done():
+				if err == nil {
+					connection.Close()
+				}
+			}
+		})
+	}
+	var failed error
+	for range addrs {
+		select {
+		case r := <-results:
+			if r.err == nil {
+				return r.Conn, nil
+			}
+			failed = r.err
+		case <-ctx.Done():
+			return nil, cmp.Or(failed, context.Cause(ctx))
+		}
+	}
+	return nil, failed
 }

@@ -51,7 +51,7 @@ type cause struct{ kind, resource string }
 func newFailures(all []*resource, options *Options) *failures {
 	f := &failures{changed: options.OnFailure, causes: map[request]cause{}, hints: map[string]failure{}, logged: logonce.Conditions[cause]{Again: logonce.Reminder}}
 	for _, r := range all {
-		f.unlisted = append(f.unlisted, r.name)
+		f.unlisted = append(f.unlisted, r.Name)
 	}
 	if f.changed == nil {
 		f.changed = func(string, string) {}
@@ -72,44 +72,44 @@ func (f *failures) note(r *resource, verb string, err error) {
 	}
 	why, hint := advice(err, r)
 	if hint == "" {
-		f.logger.V(4).Info("Request failed; retrying", "verb", verb, "resource", r.name, "reason", err)
+		f.logger.V(4).Info("Request failed; retrying", "verb", verb, "resource", r.Name, "reason", err)
 		return
 	}
-	if of := (request{verb, r.name}); f.causes[of] != why {
+	if of := (request{verb, r.Name}); f.causes[of] != why {
 		f.causes[of] = why
-		f.changed(r.name, why.kind)
+		f.changed(r.Name, why.kind)
 	}
-	f.hints[r.name] = failure{why.kind, hint}
+	f.hints[r.Name] = failure{why.kind, hint}
 	if !f.logged.Changed(why, why.kind) {
-		f.logger.V(4).Info("Request failed again; retrying", "verb", verb, "resource", r.name, "reason", err)
+		f.logger.V(4).Info("Request failed again; retrying", "verb", verb, "resource", r.Name, "reason", err)
 		return
 	}
-	f.logger.Error(err, "List or watch failed; keeping the last known state", "resource", r.name, "hint", hint)
+	f.logger.Error(err, "List or watch failed; keeping the last known state", "resource", r.Name, "hint", hint)
 }
 
 // succeeded records a success. A watch that succeeds follows a list or contains one, so it ends all failures of the
 // resource; a list that succeeds does not end those of its watch.
 func (f *failures) succeeded(r *resource, verb string) {
-	was, failed := f.causes[request{verb, r.name}]
-	delete(f.causes, request{verb, r.name})
+	was, failed := f.causes[request{verb, r.Name}]
+	delete(f.causes, request{verb, r.Name})
 	if verb == watchVerb {
-		if c, ok := f.causes[request{listVerb, r.name}]; ok {
+		if c, ok := f.causes[request{listVerb, r.Name}]; ok {
 			was, failed = c, true
-			delete(f.causes, request{listVerb, r.name})
+			delete(f.causes, request{listVerb, r.Name})
 		}
 	}
-	if !failed || f.fails(func(of request, _ cause) bool { return of.resource == r.name }) {
+	if !failed || f.fails(func(of request, _ cause) bool { return of.resource == r.Name }) {
 		return
 	}
-	delete(f.hints, r.name)
-	f.changed(r.name, "")
+	delete(f.hints, r.Name)
+	f.changed(r.Name, "")
 	if f.fails(func(_ request, c cause) bool { return c == was }) {
 		return
 	}
 	// Causes may have followed each other, as when a server restarts.
 	all := len(f.causes) == 0
-	f.logged.EndedExcept(func(c cause) bool { return c != was && c.resource != r.name && (!all || c.resource != "") })
-	f.logger.Info("List and watch succeed again", "resource", r.name, "failure", was.kind)
+	f.logged.EndedExcept(func(c cause) bool { return c != was && c.resource != r.Name && (!all || c.resource != "") })
+	f.logger.Info("List and watch succeed again", "resource", r.Name, "failure", was.kind)
 }
 
 // listed records that a resource has been listed completely.
@@ -146,23 +146,23 @@ func (f *failures) fails(match func(request, cause) bool) bool {
 
 // advice classifies an error and returns what the user can do about it. The hint is empty if nothing has to be done.
 func advice(err error, r *resource) (why cause, hint string) {
-	ofResource, ofServer := func(kind string) cause { return cause{kind, r.name} }, func(kind string) cause { return cause{kind: kind} }
+	ofResource, ofServer := func(kind string) cause { return cause{kind, r.Name} }, func(kind string) cause { return cause{kind: kind} }
 	untrusted, large, slow := (*tls.CertificateVerificationError)(nil), (*tooLargeError)(nil), (*tooSlowError)(nil)
 	switch {
 	case errors.Is(err, context.Canceled), isExpired(err):
 		return cause{}, ""
 	case errors.As(err, &large):
-		return ofResource("oversized"), fmt.Sprintf("no cluster needs this: look for what is wrong in the output of \"kubectl get --raw\" for %s, and at what is between this node and the API server", r.name)
+		return ofResource("oversized"), fmt.Sprintf("no cluster needs this: look for what is wrong in the output of \"kubectl get --raw\" for %s, and at what is between this node and the API server", r.Name)
 	case errors.As(err, &slow):
 		return ofServer("slow"), "the API server sends hardly anything: check its load, the network, and what is between this node and the API server"
 	case apierrors.IsUnauthorized(err):
 		return ofServer("unauthorized"), "the credentials are not accepted: renew the token or certificate in the kubeconfig"
 	case apierrors.IsForbidden(err):
-		return ofResource("forbidden"), fmt.Sprintf("allow list and watch of %s: bind the ClusterRole system:node-proxier to the proxy's user", r.name)
+		return ofResource("forbidden"), fmt.Sprintf("allow list and watch of %s: bind the ClusterRole system:node-proxier to the proxy's user", r.Name)
 	case apierrors.IsNotFound(err) && r.optional:
 		return cause{}, ""
 	case apierrors.IsNotFound(err):
-		return ofResource("missing"), fmt.Sprintf("the server does not know %s of %s: check that its address leads to a Kubernetes API server", r.name, r.version)
+		return ofResource("missing"), fmt.Sprintf("the server does not know %s of %s: check that its address leads to a Kubernetes API server", r.Name, r.Version)
 	case apierrors.IsTooManyRequests(err):
 		return ofServer("busy"), "the API server is overloaded; the request will be retried"
 	case errors.As(err, &untrusted):

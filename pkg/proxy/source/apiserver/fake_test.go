@@ -25,6 +25,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 )
 
 // fakeAPI is an API server that speaks HTTP: lists in pages, watches, streaming lists, in protobuf and JSON.
@@ -80,6 +82,9 @@ func newFakeAPI(t *testing.T, configure ...func(*fakeAPI)) *fakeAPI {
 	})
 	return f
 }
+
+// newScheme returns a scheme of what a proxy reads.
+func newScheme() *runtime.Scheme { return apiclient.Scheme(read(resources(""))...) }
 
 // newHandler returns a server that does not listen.
 func newHandler() *fakeAPI {

@@ -182,7 +182,7 @@ func TestRolledBack(t *testing.T) {
 		before := lists()
 		b.api.put(service("later"), slice("later", 1)) // a Reflector lists again after a watch without an event
 		b.want("later=1 " + all(20))
-		watches := func(r *resource) int { return b.api.count("stream "+r.name) + b.api.count("watch "+r.name) }
+		watches := func(r *resource) int { return b.api.count("stream "+r.Name) + b.api.count("watch "+r.Name) }
 		var watched []int
 		for _, r := range resources("n1") {
 			watched = append(watched, watches(r))
@@ -191,7 +191,7 @@ func TestRolledBack(t *testing.T) {
 		b.api.put(slice("later", 2))
 		b.want("later=2 " + all(20))
 		for i, r := range resources("n1") {
-			b.until("another watch of "+r.name, func() bool { return watches(r) > watched[i] })
+			b.until("another watch of "+r.Name, func() bool { return watches(r) > watched[i] })
 		}
 		b.until("a request for the version", func() bool { return b.api.count("check services") > 0 }) // follows the watch
 		if n := lists() - before; n > 0 {

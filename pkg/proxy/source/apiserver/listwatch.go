@@ -152,7 +152,7 @@ func (l *listWatch) rolledBack(version string) bool {
 	options := &metav1.ListOptions{ResourceVersion: version, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, Limit: 1, FieldSelector: fields}
 	m := newMeter(l.ctx, nil)
 	defer m.end()
-	err := l.client.Get().Resource(l.store.name).NamespaceIfScoped(metav1.NamespaceDefault, l.store.namespaced).
+	err := l.client.Get().Resource(l.store.Name).NamespaceIfScoped(metav1.NamespaceDefault, l.store.namespaced).
 		VersionedParams(options, metav1.ParameterCodec).MaxRetries(0).Do(m.ctx).Error()
 	if !isAhead(err) { // or failed, as the watch will
 		return false
@@ -201,7 +201,7 @@ func (l *listWatch) takeList(ctx context.Context, events watch.Interface) watch.
 			break
 		}
 		if err := l.store.takeListed(last); err != nil {
-			klog.FromContext(ctx).Error(err, "Ignoring an event of a list", "resource", l.store.name, "type", last.Type)
+			klog.FromContext(ctx).Error(err, "Ignoring an event of a list", "resource", l.store.Name, "type", last.Type)
 			continue
 		}
 		l.store.spare.Put(last.Object) // the Builder keeps nothing of it
@@ -235,7 +235,7 @@ func (r *restOfWatch) ResultChan() <-chan watch.Event {
 
 func (l *listWatch) request(options *metav1.ListOptions) *rest.Request {
 	options.FieldSelector, options.LabelSelector = l.store.fields, l.store.labels
-	return l.client.Get().Resource(l.store.name).VersionedParams(options, metav1.ParameterCodec)
+	return l.client.Get().Resource(l.store.Name).VersionedParams(options, metav1.ParameterCodec)
 }
 
 // List implements cache.ListerWatcher; a Reflector calls ListWithContext.

@@ -29,7 +29,7 @@ type marshaler interface {
 
 // fresh returns an empty object of a resource.
 func fresh(r *resource) marshaler {
-	return reflect.New(reflect.TypeOf(r.example).Elem()).Interface().(marshaler)
+	return reflect.New(reflect.TypeOf(r.Example).Elem()).Interface().(marshaler)
 }
 
 // pruned returns an object as JSON that contains only the fields of the given paths.
@@ -142,11 +142,11 @@ func random(seed int64) *randfill.Filler {
 
 // masked decodes an object as our serializer does.
 func masked(r *resource, data []byte) (runtime.Object, error) {
-	m, err := newMask(reflect.TypeOf(r.example), r.reads...)
+	m, err := newMask(reflect.TypeOf(r.Example), r.reads...)
 	if err != nil {
 		return nil, err
 	}
-	k := &kind{of: reflect.TypeOf(r.example).Elem(), mask: m, spare: &r.spare}
+	k := &kind{of: reflect.TypeOf(r.Example).Elem(), mask: m, spare: &r.spare}
 	return k.decode(data)
 }
 
@@ -154,7 +154,7 @@ func masked(r *resource, data []byte) (runtime.Object, error) {
 // Builder makes the same of both.
 func TestMask(t *testing.T) {
 	for _, r := range resources("n1") {
-		t.Run(r.name, func(t *testing.T) {
+		t.Run(r.Name, func(t *testing.T) {
 			useful := 0
 			for seed := range int64(500) {
 				filled, whole := fresh(r), fresh(r)

@@ -46,13 +46,13 @@ func readPage(from io.Reader, of *resource, taken func(runtime.Object) error, ob
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
-		return metav1.ListMeta{}, fmt.Errorf("reading a list of %s: %w", of.name, err)
+		return metav1.ListMeta{}, fmt.Errorf("reading a list of %s: %w", of.Name, err)
 	}
 	return p.meta, nil
 }
 
 // kind is the kind of the list.
-func (p *page) kind() string { return reflect.TypeOf(p.of.example).Elem().Name() + "List" }
+func (p *page) kind() string { return reflect.TypeOf(p.of.Example).Elem().Name() + "List" }
 
 // take takes an object of the page.
 func (p *page) take(object runtime.Object, err error) error {
@@ -203,7 +203,7 @@ func (p *page) items(from *json.Decoder) error {
 			return err
 		}
 		p.object = text
-		object := reflect.New(reflect.TypeOf(p.of.example).Elem()).Interface().(runtime.Object)
+		object := reflect.New(reflect.TypeOf(p.of.Example).Elem()).Interface().(runtime.Object)
 		if err := p.take(object, kjson.UnmarshalCaseSensitivePreserveInts(text, object)); err != nil {
 			return err
 		}

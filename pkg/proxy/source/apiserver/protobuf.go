@@ -86,8 +86,8 @@ func newKinds(scheme *runtime.Scheme, resources []*resource) (map[typeMeta]*kind
 		}
 	}
 	for _, r := range resources {
-		version := r.version.String()
-		name := reflect.TypeOf(r.example).Elem().Name()
+		version := r.Version.String()
+		name := reflect.TypeOf(r.Example).Elem().Name()
 		object := kinds[typeMeta{version, name}]
 		var err error
 		if object.mask, err = newMask(object.of, r.reads...); err != nil {

@@ -9,17 +9,15 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/seed-11a05479/kube-proxy/pkg/apiclient"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
 // resource is one kind of objects: how to request it, and how to pass it to the Builder.
 type resource struct {
-	name    string
-	version schema.GroupVersion
-	example runtime.Object
+	apiclient.Resource
 	// fields and labels are selectors.
 	fields, labels string
 	// reads are the paths of all fields that set or this package reads, as in newMask. Others are not decoded from protobuf.
@@ -61,7 +59,7 @@ func reads(paths ...string) []string {
 func services() *resource {
 	name := func(n cache.ObjectName) cluster.ServiceName { return cluster.ServiceName(n) }
 	return &resource{
-		name: "services", version: corev1.SchemeGroupVersion, example: &corev1.Service{}, namespaced: true,
+		Resource: apiclient.Services, namespaced: true,
 		fields: fieldWithClusterIP, labels: "!" + cluster.LabelServiceProxyName,
 		reads: reads("spec.type", "spec.clusterIP", "spec.clusterIPs", "spec.externalIPs", "spec.loadBalancerSourceRanges",
 			"spec.ports.name", "spec.ports.protocol", "spec.ports.port", "spec.ports.nodePort",
@@ -78,8 +76,8 @@ func services() *resource {
 func endpointSlices() *resource {
 	name := func(n cache.ObjectName) cluster.SliceName { return cluster.SliceName(n) }
 	return &resource{
-		name: "endpointslices", version: discoveryv1.SchemeGroupVersion, example: &discoveryv1.EndpointSlice{}, namespaced: true,
-		labels: "!" + corev1.IsHeadlessService + ",!" + cluster.LabelServiceProxyName,
+		Resource: apiclient.EndpointSlices, namespaced: true,
+		labels: "!" + corev1.IsHeadlessService,
 		reads: reads("addressType", "ports.name", "ports.protocol", "ports.port",
 			"endpoints.addresses", "endpoints.conditions", "endpoints.nodeName", "endpoints.hints",
 			"metadata.labels."+corev1.IsHeadlessService, "metadata.labels."+cluster.LabelServiceProxyName, "metadata.labels."+discoveryv1.LabelServiceName),
@@ -95,7 +93,7 @@ func endpointSlices() *resource {
 func nodes(nodeName string) *resource {
 	seen := false
 	return &resource{
-		name: "nodes", version: corev1.SchemeGroupVersion, example: &corev1.Node{},
+		Resource: apiclient.Nodes,
 		fields:   "metadata.name=" + nodeName,
 		optional: true, // without it, only what depends on the Node is not served
 		reads:    reads("spec.podCIDRs", "spec.taints.key", "status.addresses", "metadata.labels."+corev1.LabelTopologyZone),
@@ -124,7 +122,7 @@ func nodes(nodeName string) *resource {
 
 func serviceCIDRs() *resource {
 	return &resource{
-		name: "servicecidrs", version: networkingv1.SchemeGroupVersion, example: &networkingv1.ServiceCIDR{},
+		Resource: apiclient.ServiceCIDRs,
 		optional: true, // since Kubernetes 1.33
 		reads:    reads("spec.cidrs"),
 		set:      func(u *cluster.Update, object any) { u.SetServiceCIDR(object.(*networkingv1.ServiceCIDR)) },

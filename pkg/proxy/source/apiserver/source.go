@@ -74,7 +74,7 @@ func (s *Source) Run(ctx context.Context, b *cluster.Builder) error {
 	s.failures.logger = klog.FromContext(ctx)
 	for _, r := range s.resources {
 		store := newStore(ctx, r, b, &s.options)
-		store.listed = func() { s.failures.listed(r.name) }
+		store.listed = func() { s.failures.listed(r.Name) }
 		stores = append(stores, store)
 		go s.follow(ctx, store)
 	}
@@ -98,9 +98,9 @@ func (s *Source) Run(ctx context.Context, b *cluster.Builder) error {
 // follow runs a Reflector until ctx ends, like Reflector.RunWithContext, but leaves the logging of errors to
 // failures. It sets no resync period: stores that contain only names have nothing to repeat.
 func (s *Source) follow(ctx context.Context, to *store) {
-	from := &listWatch{ctx: ctx, client: s.clients[to.version], store: to, failures: s.failures}
+	from := &listWatch{ctx: ctx, client: s.clients[to.Version], store: to, failures: s.failures}
 	backoff := s.options.backoff
-	reflector := cache.NewReflectorWithOptions(from, to.example, to, cache.ReflectorOptions{Name: to.name, Backoff: backoff})
+	reflector := cache.NewReflectorWithOptions(from, to.Example, to, cache.ReflectorOptions{Name: to.Name, Backoff: backoff})
 	delay := backoff.DelayWithReset(clock.RealClock{}, backoffReset)
 	_ = delay.Until(ctx, true, true, func(ctx context.Context) (bool, error) {
 		err := reflector.ListAndWatchWithContext(ctx)

@@ -157,7 +157,7 @@ func (b *bench) relisted(change func()) {
 	b.Helper()
 	counts := func() (n []int) {
 		for _, r := range resources("n1") {
-			n = append(n, b.api.count("stream "+r.name)+b.api.count("list "+r.name))
+			n = append(n, b.api.count("stream "+r.Name)+b.api.count("list "+r.Name))
 		}
 		return n
 	}
@@ -300,7 +300,7 @@ func TestStreamWithChanges(t *testing.T) {
 	b.waitLog("Ignoring an event of a list", "*v1.Node instead of *v1.Service")
 }
 
-// TestSelectors checks the selectors and media types of the requests.
+// TestSelectors checks the selectors and media types of the requests. The selectors are those of Kubernetes' kube-proxy 1.37.2.
 func TestSelectors(t *testing.T) {
 	api := newFakeAPI(t)
 	run(t, api, Options{}).complete().stop()
@@ -308,7 +308,7 @@ func TestSelectors(t *testing.T) {
 	defer api.mu.Unlock()
 	want := map[string]map[string]string{
 		"services":       {"fields": "spec.clusterIP!=None", "labels": "!service.kubernetes.io/service-proxy-name", "accept": apiclient.ProtoOrJSON},
-		"endpointslices": {"fields": "", "labels": "!service.kubernetes.io/headless,!service.kubernetes.io/service-proxy-name", "accept": apiclient.ProtoOrJSON},
+		"endpointslices": {"fields": "", "labels": "!service.kubernetes.io/headless", "accept": apiclient.ProtoOrJSON},
 		"nodes":          {"fields": "metadata.name=n1", "labels": "", "accept": apiclient.ProtoOrJSON},
 		"servicecidrs":   {"fields": "", "labels": "", "accept": apiclient.ProtoOrJSON},
 	}
@@ -361,8 +361,8 @@ func TestRefusals(t *testing.T) {
 				if r.optional && apierrors.IsNotFound(test.err) {
 					continue // that is no failure
 				}
-				b.until("the reason of "+r.name, func() bool {
-					cause, _ := failing.Load(r.name)
+				b.until("the reason of "+r.Name, func() bool {
+					cause, _ := failing.Load(r.Name)
 					return cause == test.kind
 				})
 			}

@@ -42,13 +42,13 @@ func newStore(ctx context.Context, r *resource, b *cluster.Builder, options *Opt
 	s := &store{
 		resource: r,
 		builder:  b,
-		logger:   klog.FromContext(ctx).WithValues("resource", r.name),
+		logger:   klog.FromContext(ctx).WithValues("resource", r.Name),
 		stopped:  func() bool { return ctx.Err() != nil },
 		synced:   make(chan struct{}),
 		invalid: logonce.Conditions[cache.ObjectName]{Rate: logonce.Rate{Burst: 20, Every: 30 * time.Second},
 			Group: func(name cache.ObjectName) string { return name.Namespace }},
 	}
-	s.guard = guard{off: options.TrustLists || r.endpoints == nil, resource: r.name,
+	s.guard = guard{off: options.TrustLists || r.endpoints == nil, resource: r.Name,
 		clock: options.clock, onHeld: options.OnHeld, expire: s.expire, logger: s.logger}
 	return s
 }
@@ -62,7 +62,7 @@ func (s *store) Update(object any) error { return s.take(object) }
 // takeListed takes an event of a streamed list. Changes may be among them, because the server waits for its cache to be
 // recent enough.
 func (s *store) takeListed(event watch.Event) error {
-	if got, want := reflect.TypeOf(event.Object), reflect.TypeOf(s.example); got != want {
+	if got, want := reflect.TypeOf(event.Object), reflect.TypeOf(s.Example); got != want {
 		return fmt.Errorf("the API server sent %v instead of %v", got, want)
 	}
 	switch event.Type {

@@ -19,28 +19,19 @@ const maxOne = 1 << 30
 // errors; File.Refused has them. The objects are as they are written, without defaults. An error means that nothing could be
 // read; File.Err joins those of single files.
 func Read(path string, stdin io.Reader) (File, error) {
-	if path == "-" {
-		const name = "<stdin>"
-		data, err := userfile.ReadAll(stdin, name, maxOne)
-		return readOne(name, data, err), nil
-	}
 	info, err := os.Stat(path)
 	switch {
+	case path == "-":
 	case err != nil:
 		return File{}, err
 	case info.IsDir():
 		return readFolder(path)
 	}
-	data, err := userfile.Read(path, maxOne)
-	return readOne(path, data, err), nil
-}
-
-// readOne parses what was read of a file.
-func readOne(name string, data []byte, err error) File {
+	name, data, err := userfile.ReadArgument(path, stdin, maxOne)
 	if err != nil {
-		return File{Err: err}
+		return File{Err: err}, nil
 	}
-	return Parse(name, data, true)
+	return Parse(name, data, true), nil
 }
 
 // readFolder reads a directory.

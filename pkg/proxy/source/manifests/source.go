@@ -129,7 +129,7 @@ func (s *Source) Run(ctx context.Context, b *cluster.Builder) error {
 			case pending || !s.isComplete() && s.folder.unanswered() && time.Now().Before(patient): // a file that is being written is valid soon
 				next = settle
 			case err == nil:
-				s.markComplete()
+				s.markComplete(klog.FromContext(ctx))
 			}
 			clear(touched)
 			timer.Reset(next)
@@ -143,11 +143,25 @@ const startWait = 10 * time.Second
 // everything stands for all file names; no file can have this name.
 const everything = "/"
 
-func (s *Source) markComplete() {
-	if !s.isComplete() {
-		close(s.complete)
+// markComplete ends the start. If the manifests have Nodes, but not this one, the name may be wrong.
+func (s *Source) markComplete(logger klog.Logger) {
+	if s.isComplete() {
+		return
 	}
+	var others []string
+	for k := range s.applied {
+		if k.Kind == "Node" && k.Name != s.nodeName {
+			others = append(others, k.Name)
+		}
+	}
+	if slices.Sort(others); s.machineNode != nil && len(others) > 0 {
+		logger.Info("No manifest has a Node of this name; is it right?", "node", s.nodeName, "nodes", len(others), "first", others[:min(len(others), maxNamed)])
+	}
+	close(s.complete)
 }
+
+// maxNamed is the number of Nodes that are named at most.
+const maxNamed = 10
 
 func (s *Source) isComplete() bool {
 	select {

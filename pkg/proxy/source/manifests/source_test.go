@@ -396,6 +396,21 @@ func TestNode(t *testing.T) {
 	}
 }
 
+// TestOtherNodes starts with the Node of another name only, and with this one too: only the former is logged.
+func TestOtherNodes(t *testing.T) {
+	for _, name := range []string{"n3", "n1"} {
+		dir := t.TempDir()
+		for _, node := range []string{"n2", name} {
+			if err := os.WriteFile(filepath.Join(dir, node+".yaml"), []byte("apiVersion: v1\nkind: Node\nmetadata: {name: "+node+"}\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if logged := strings.Join(run(t, dir).logged(), "\n"); strings.Contains(logged, `"msg"="No manifest has a Node of this name; is it right?" "node"="n1" "nodes"=2 "first"=["n2" "n3"]`) != (name != "n1") {
+			t.Errorf("with n2 and %s: %s", name, logged)
+		}
+	}
+}
+
 // TestNoFolder checks that Run fails if the directory does not exist.
 func TestNoFolder(t *testing.T) {
 	dir := t.TempDir()
