@@ -60,7 +60,7 @@ type Sync struct {
 	// Cost is the processor time that the sync used.
 	Started, Finished time.Time
 	Cost              time.Duration
-	// Delayed are the Services whose change waits because it is expensive, and has waited for long.
+	// Delayed are the Services whose change waits for long, because it is expensive.
 	Delayed []Delay
 }
 
