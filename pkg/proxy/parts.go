@@ -98,13 +98,15 @@ func (p *parts) record(s *Sync, limit *plan.Limit, before *plan.Plan) {
 		return
 	}
 	aim := max(p.time, p.base)
-	rest := min(restPerLate*min(s.Cost, s.Cost+p.base-promptly), maxPartRest)
-	cost := max(s.Cost, time.Duration(partShare*float64(rest)))
+	// A change of others that arrived in so much of the part's time, from its beginning, is not prompt: it waits for the end, and for a sync of
+	// its own.
+	late := min(s.Cost, s.Cost+p.base-promptly)
+	cost := max(s.Cost, time.Duration(partShare*float64(min(restPerLate*late, maxPartRest)))) // what the credit grows by in the rest
 	if s.read() { // the part did not cause that
 		cost = min(cost, aim)
 	}
 	p.credit, p.last = p.creditAt(s.Finished)-cost, s.Finished
-	if limit.Part > p.size || s.read() || s.Err() != nil {
+	if limit.Part > p.size || s.read() || s.Err() != nil { // its time does not follow from the size
 		return
 	}
 	switch fits := int(float64(p.size) * min(2, float64(aim)/float64(max(took-p.base, time.Microsecond)))); {
