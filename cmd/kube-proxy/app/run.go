@@ -137,6 +137,7 @@ func (p *process) run(ctx context.Context) (err error) {
 	p.checkFences(ctx)
 
 	counter := backend.NewSharedCounter(rules.Counters().Connections)
+	// What is shown asks these, which are made after it, when everything runs.
 	var watch *node.Watch
 	var in *inputs
 	var tries *check.Canary
