@@ -3,9 +3,9 @@ package proxy
 import "time"
 
 const (
-	// auditShare divides the time of one part of an audit: the pause after it is that long. minPause is the shortest pause.
-	auditShare = 8
-	minPause   = 5 * time.Millisecond
+	// soonShare divides the time of one part of a check: the pause after it is that long. minPause is the shortest pause.
+	soonShare = 8
+	minPause  = 5 * time.Millisecond
 )
 
 // checks decides when to check for drift: when the Backend asks for it, but at most once in a period, or once in every
@@ -46,12 +46,12 @@ func (c *checks) schedule() {
 // done is called after a check, with its error and whether it has parts left. The next part follows almost at once; a change
 // that came meanwhile is programmed in between. A check that takes long, or hangs, leaves as much time for syncs. One that
 // failed is repeated.
-func (c *checks) done(begun time.Time, err error, auditing bool) {
+func (c *checks) done(begun time.Time, err error, soon bool) {
 	now := time.Now()
 	took := now.Sub(begun)
 	c.earliest = begun.Add(max(c.period, 2*took))
-	if auditing && took < c.period {
-		c.earliest = now.Add(max(took/auditShare, minPause))
+	if soon && took < c.period {
+		c.earliest = now.Add(max(took/soonShare, minPause))
 	}
 	if c.modified == nil || err != nil {
 		c.schedule()

@@ -98,7 +98,7 @@ func (b *fakeBackend) Check(ctx context.Context) ([]backend.Drift, error) {
 	b.mu.Lock()
 	takes := b.checkTakes
 	b.mu.Unlock()
-	if b.Auditing() {
+	if b.CheckSoon() {
 		takes = 50 * time.Millisecond
 	}
 	select { // not with the mutex: the bubble's clock stops while a goroutine waits for one
@@ -119,8 +119,8 @@ func (b *fakeBackend) count() int {
 	return b.checks
 }
 
-// Auditing is true until parts checks were made. Each takes 50 ms.
-func (b *fakeBackend) Auditing() bool {
+// CheckSoon is true until parts checks were made. Each takes 50 ms.
+func (b *fakeBackend) CheckSoon() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.checks < b.parts

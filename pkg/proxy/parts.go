@@ -30,7 +30,7 @@ const (
 	// partPerWaiting is how many elements of a part there are at least for each Service that waits: each costs something by itself
 	// in every sync.
 	partPerWaiting = 16
-	// delayedAfter is how long a change waits until users are notified.
+	// delayedAfter is how long a change waits, or will wait, if users are notified.
 	delayedAfter = 5 * time.Second
 )
 
@@ -51,7 +51,7 @@ type parts struct {
 	since map[cluster.ServiceName]time.Time
 }
 
-// Delay is a Service whose last change, or a part of it, has waited for its turn since a time.
+// Delay is a Service whose last change, or a part of it, waits for its turn since a time.
 type Delay struct {
 	Service cluster.ServiceName
 	UID     string
@@ -88,7 +88,7 @@ func (p *parts) limit(now time.Time, before *plan.Plan, snap *cluster.Snapshot) 
 
 // record notes a sync with a limit, before which there was an earlier plan.
 func (p *parts) record(s *Sync, limit *plan.Limit, before *plan.Plan) {
-	p.follow(s)
+	defer p.follow(s) // when the credit, and so the rest, is known
 	took := s.Finished.Sub(s.Started)
 	if p.included = limit != nil && limit.Part > 0 && before.Waits()+s.Plan.Waits() > 0; !p.included {
 		if limit != nil && s.Err() == nil && s.wrote() {
@@ -98,13 +98,15 @@ func (p *parts) record(s *Sync, limit *plan.Limit, before *plan.Plan) {
 		return
 	}
 	aim := max(p.time, p.base)
-	rest := min(restPerLate*min(s.Cost, s.Cost+p.base-promptly), maxPartRest)
-	cost := max(s.Cost, time.Duration(partShare*float64(rest)))
+	// A change of others that arrived in so much of the part's time, from its beginning, is not prompt: it waits for the end, and for a sync of
+	// its own.
+	late := min(s.Cost, s.Cost+p.base-promptly)
+	cost := max(s.Cost, time.Duration(partShare*float64(min(restPerLate*late, maxPartRest)))) // what the credit grows by in the rest
 	if s.read() { // the part did not cause that
 		cost = min(cost, aim)
 	}
 	p.credit, p.last = p.creditAt(s.Finished)-cost, s.Finished
-	if limit.Part > p.size || s.read() || s.Err() != nil {
+	if limit.Part > p.size || s.read() || s.Err() != nil { // its time does not follow from the size
 		return
 	}
 	switch fits := int(float64(p.size) * min(2, float64(aim)/float64(max(took-p.base, time.Microsecond)))); {
@@ -128,16 +130,16 @@ func (p *parts) again(s *Sync) time.Duration {
 	return part
 }
 
-// follow notes what waits, and adds those that have waited for long to the sync.
+// follow notes what waits, and adds to the sync what will have waited for long when its turn comes: there may be no other sync before.
 func (p *parts) follow(s *Sync) {
-	since := make(map[cluster.ServiceName]time.Time)
+	since, turn := make(map[cluster.ServiceName]time.Time), s.Finished.Add(p.rest(s.Finished))
 	for name, uid := range s.Plan.Waiting() {
 		began, ok := p.since[name]
 		if !ok {
 			began = s.Started
 		}
 		since[name] = began
-		if s.Finished.Sub(began) > delayedAfter {
+		if turn.Sub(began) > delayedAfter {
 			s.Delayed = append(s.Delayed, Delay{name, uid, began})
 		}
 	}

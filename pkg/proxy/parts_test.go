@@ -79,6 +79,22 @@ func TestPartsStayInBudget(t *testing.T) {
 	}
 }
 
+// TestDelayIsReportedAtOnce lets a part cost so much that the next one has to rest for minutes, in which there may be no other sync: users
+// are notified at the beginning of the rest.
+func TestDelayIsReportedAtOnce(t *testing.T) {
+	opts := &plan.Options{}
+	before := plan.Compute(wide(20_000, 0), opts, nil)
+	for _, takes := range []time.Duration{time.Second, 2 * time.Second} {
+		p, snap := parts{time: 200 * time.Millisecond}, wide(20_000, 1)
+		limit := p.limit(noon, before, snap)
+		s := &Sync{Started: noon, Finished: noon.Add(takes), Cost: takes, Plan: plan.Advance(snap, opts, before, limit)}
+		p.record(s, limit, before)
+		if again, delayed := p.again(s), len(s.Delayed) > 0; delayed != (again > delayedAfter) {
+			t.Errorf("the next part is in %v after one of %v, and the change counts as delayed: %v", again, takes, delayed)
+		}
+	}
+}
+
 // table is a backend whose syncs cost something for the whole table, and for each element that changes.
 type table struct {
 	*fakeBackend

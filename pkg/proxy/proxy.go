@@ -231,7 +231,7 @@ func (p *Proxy) loop(ctx context.Context, ended <-chan error) error {
 				now := time.Now()
 				due.advance(max(p.repairs.wait(now, p.pace.cost, p.SyncPeriod, drifts), p.pace.repair(now)))
 			}
-			check.done(begun, err, p.Backend.Auditing())
+			check.done(begun, err, p.Backend.CheckSoon())
 		case <-due.timer.C:
 			due.at = time.Time{}
 			changed = p.Builder.Changed()

@@ -816,7 +816,7 @@ func TestAudit(t *testing.T) {
 			t.Errorf("%d syncs within 50 ms of a change, want 1", n)
 		}
 		r.pass(950 * time.Millisecond)
-		if r.backend.Auditing() {
+		if r.backend.CheckSoon() {
 			t.Errorf("only %d of %d parts within 2 s", r.backend.count(), parts)
 		}
 		at := r.backend.count()

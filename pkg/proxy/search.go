@@ -57,8 +57,10 @@ func (s *search) without(ctx context.Context, suspects []suspect) bool {
 // which one is at fault. Most often that is the only one, so when it is found, all others are tried; but several in a row have
 // probably the same cause, and are tried one by one.
 func (s *search) halve(ctx context.Context, suspects []suspect, refused *backend.RefusedError) {
-	last, tried := refused, len(suspects) // so many, from the first
-	failing, row := tried, 0              // one of so many is at fault; so many before them were
+	// The last attempt included the first few of the suspects, as many as tried. One of the first failing is at fault; if failing is 0, perhaps
+	// none is. row is how many were at fault in a row, the last of them just before the first suspect.
+	last, tried := refused, len(suspects)
+	failing, row := tried, 0
 	for {
 		switch {
 		case refused == nil && s.result.Err != nil:

@@ -186,6 +186,7 @@ func TestLeftOut(t *testing.T) {
 			"{addresses: [10.244.2.3], nodeName: node2, conditions: {ready: false}}",
 			"{addresses: [10.244.1.4], nodeName: node1, conditions: {ready: false, serving: true, terminating: true}}",
 			"{addresses: [10.244.1.2], nodeName: node1, conditions: {ready: false}}") +
+		clusters.Slice("default/web", "web-3", http, "{addresses: [10.96.0.10]}") +
 		clusters.Slice("default/web", "web-2", "{name: htpp, port: 8080}", "{addresses: [10.244.2.4], nodeName: node2}") +
 		strings.Replace(clusters.Slice("default/web", "web-6", http, "{addresses: ['fd00:10:244:2::2'], nodeName: node2}"), "IPv4", "IPv6", 1)
 	s := &State{Snapshot: snapshot(t, all)}
@@ -204,6 +205,7 @@ func TestLeftOut(t *testing.T) {
 		"10.244.2.2:8080":         "used by Cluster Local:NotLocal;",
 		"10.244.2.3:8080":         "used by  Cluster:NotReady Local:NotReady;",
 		"10.244.1.4:8080":         "used by  Cluster:Terminating Local:Terminating;",
+		"10.96.0.10:8080":         "used by  Cluster:OwnClusterIP Local:OwnClusterIP;",
 		"10.244.2.4":              "used by  Cluster:NoSuchPort Local:NoSuchPort;",
 		"[fd00:10:244:2::2]:8080": "used by  Cluster:WrongFamily Local:WrongFamily;",
 	}
@@ -217,7 +219,7 @@ func TestLeftOut(t *testing.T) {
 	if diff := cmp.Diff([]string{"NoSuchPort", "FamilyNotServed"}, reasons); diff != "" {
 		t.Errorf("problems (-want +got):\n%s\n%+v", diff, service.Problems)
 	}
-	if want := (v1alpha1.EndpointCounts{Ready: 4, Local: 1, All: 6}); service.Endpoints != want {
+	if want := (v1alpha1.EndpointCounts{Ready: 5, Local: 1, All: 7}); service.Endpoints != want {
 		t.Errorf("got %+v, want %+v", service.Endpoints, want)
 	}
 }

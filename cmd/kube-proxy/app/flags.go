@@ -51,10 +51,13 @@ func (o *Options) FlagSets() cliflag.NamedFlagSets {
 	return groups
 }
 
+// gatesFlag is the flag of the feature gates, each of which is a field of its own.
+const gatesFlag = "feature-gates"
+
 func (o *Options) addFileFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.ConfigFile, "config", "", "Configuration `file`, in version v1alpha2 or v1alpha1.")
 	fs.StringVar(&o.writeConfigTo, "write-config-to", "", "Write the configuration with every default to this `file`, in version v1alpha2, then exit.")
-	fs.Var(cliflag.NewMapStringBool(&o.flags.FeatureGates), "feature-gates",
+	fs.Var(cliflag.NewMapStringBool(&o.flags.FeatureGates), gatesFlag,
 		"Comma-separated list of name=true|false that turns features on and off; \"kube-proxy config feature-gates\" describes them.\n"+gateLines())
 }
 
@@ -170,7 +173,7 @@ func (o *Options) addPlatformFlags(fs *pflag.FlagSet) {
 // FieldOf returns the path in v1alpha2 of the configuration field that a flag sets; "" if it sets none, or logging's.
 func FieldOf(flag string) string {
 	return map[string]string{
-		"feature-gates":                     "featureGates",
+		gatesFlag:                           "featureGates",
 		"oom-score-adj":                     "linux.oomScoreAdj",
 		"config-sync-period":                "configSyncPeriod",
 		"kubeconfig":                        "clientConnection.kubeconfig",
@@ -221,8 +224,8 @@ func FieldOf(flag string) string {
 	}[flag]
 }
 
-// flagOf returns the flag that sets the field at a path, as it is written on a command line. If there are several, it returns
-// the one of the active mode, the one that was set, or the first by name that is not deprecated.
+// flagOf returns the flag that sets the field at a path, as it is written on a command line, and which of the feature gates. If there are
+// several flags, it returns the one of the active mode, the one that was set, or the first by name that is not deprecated.
 func flagOf(path string, mode config.ProxyMode, flags *pflag.FlagSet) string {
 	best := ""
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -235,6 +238,9 @@ func flagOf(path string, mode config.ProxyMode, flags *pflag.FlagSet) string {
 	})
 	if best == "" {
 		return path
+	}
+	if gate, is := strings.CutPrefix(path, FieldOf(best)+"."); is && best == gatesFlag {
+		return "--" + best + "=" + gate
 	}
 	return "--" + best
 }

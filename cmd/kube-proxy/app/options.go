@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -77,7 +79,7 @@ func DefaultConfig() *config.KubeProxyConfiguration { return config.DefaultV1alp
 func (o *Options) runOptions(l *Loaded, flags *pflag.FlagSet) runOptions {
 	run := runOptions{runFlags: o.runFlags, gates: l.Features.Gate, flags: map[string]string{}, check: l.Check}
 	flags.VisitAll(func(f *pflag.Flag) { run.flags[f.Name] = f.Value.String() })
-	run.flags["feature-gates"] = l.Features.InForce() // a gate may have been set by the file
+	run.flags[gatesFlag] = l.Features.InForce() // a gate may have been set by the file
 	if l.File != nil {
 		run.configFile = config.NewWatch(o.ConfigFile, func(data []byte) (bool, error) { return o.differs(data, l.Config, flags) })
 	}
@@ -221,8 +223,8 @@ func (l *Loaded) Validate(goos string) error {
 			errs = append(errs, field.Forbidden(used.Path, fmt.Sprintf("the feature gate %s is off; set featureGates: {%[1]s: true}, or remove the field", used.Gate)))
 		}
 	}
-	for name, err := range l.Features.Errors {
-		errs = append(errs, field.Invalid(field.NewPath("featureGates").Child(name), l.Config.FeatureGates[name], err.Error()))
+	for _, name := range slices.Sorted(maps.Keys(l.Features.Errors)) {
+		errs = append(errs, field.Invalid(field.NewPath("featureGates").Child(name), l.Config.FeatureGates[name], l.Features.Errors[name].Error()))
 	}
 	if l.Config.MetricsBindAddress == "" {
 		l.Warnings = append(l.Warnings, "metricsBindAddress is empty: the metrics server is off")

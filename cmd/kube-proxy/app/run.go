@@ -137,6 +137,7 @@ func (p *process) run(ctx context.Context) (err error) {
 	p.checkFences(ctx)
 
 	counter := backend.NewSharedCounter(rules.Counters().Connections)
+	// What is shown asks these, which are made after it, when everything runs.
 	var watch *node.Watch
 	var in *inputs
 	var tries *check.Canary
@@ -144,7 +145,7 @@ func (p *process) run(ctx context.Context) (err error) {
 	invalid := func() []string { return in.invalid() }
 	shown := p.view(counter, func() []string { return watch.WaitingFor() }, invalid, broken, started)
 	measured := p.metrics(rules, counter, shown, invalid, started)
-	in, err = p.openInputs(ctx, apiserver.Options{OnHeld: func(apiserver.Held) { measured.RelistHeld() }, OnFailure: measured.WatchFailing})
+	in, err = p.openInputs(ctx, apiserver.Options{OnHeld: measured.RelistHeld, OnFailure: measured.WatchFailing})
 	if err != nil {
 		return err
 	}

@@ -27,8 +27,8 @@ type Backend interface {
 	// externally since the last call, or that call has work left. It is nil if only Check itself finds that out, which
 	// must then be called periodically. It is the same channel for the life of the Backend.
 	Modified() <-chan struct{}
-	// Auditing reports whether Check has parts left: it should be called again soon.
-	Auditing() bool
+	// CheckSoon reports whether Check has parts left: it is called again soon, not after the usual time.
+	CheckSoon() bool
 	// ReadEarly reads the kernel's state before there is a plan, for the first Sync, which then reads only what has changed since.
 	// It writes nothing, and leaves to that Sync what it cannot read. It returns early if ctx ends. No other method may be called
 	// meanwhile.

@@ -132,7 +132,7 @@ func newOwnSet(r *registry, config *Config) ownSet {
 		watchFailing: r.gauges(own, "watch_failing",
 			"1 while a resource cannot be listed or watched, and its last known state stays in force, by the reason: unreachable, untrusted, unauthorized, forbidden, missing, busy, failing, oversized or slow. 0 afterwards, absent before.",
 			resourceLabel, reasonLabel),
-		delayed:     r.gauge(own, "services_delayed", "Services whose last change has waited for more than 5 seconds, because it is expensive and programmed in parts. They keep their earlier rules until then."),
+		delayed:     r.gauge(own, "services_delayed", "Services whose last change waits for more than 5 seconds, because it is expensive and programmed in parts. They keep their earlier rules until then."),
 		connections: newConnections(r, config),
 		problems:    newProblems(r, config),
 		fastPathDevices: r.gauge(own, "fast_path_devices",

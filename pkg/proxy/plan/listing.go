@@ -48,10 +48,12 @@ const (
 	OtherZone
 	// NoWeight: the endpoint's weight is 0.
 	NoWeight
+	// OwnClusterIP: the endpoint is the Service's own cluster IP, which is no endpoint.
+	OwnClusterIP
 )
 
 func (f Fate) String() string {
-	return [...]string{"Used", "NoSuchPort", "WrongFamily", "NotReady", "Duplicate", "NotLocal", "Terminating", "OtherNode", "OtherZone", "NoWeight"}[f]
+	return [...]string{"Used", "NoSuchPort", "WrongFamily", "NotReady", "Duplicate", "NotLocal", "Terminating", "OtherNode", "OtherZone", "NoWeight", "OwnClusterIP"}[f]
 }
 
 // Why describes the fate in words.
@@ -67,6 +69,7 @@ func (f Fate) Why() string {
 		"hinted for other nodes",
 		"hinted for other zones",
 		"its weight is 0: it takes no new connections",
+		"it is the Service's own cluster IP",
 	}[f]
 }
 
@@ -135,7 +138,9 @@ func (c *choice) fate(e *candidate, policy cluster.Policy) Fate {
 	}
 	at, found := slices.BinarySearchFunc(c.all, e.addr, func(c candidate, addr netip.AddrPort) int { return c.addr.Compare(addr) })
 	switch {
-	case found && c.all[at].Endpoint != e.Endpoint:
+	case !found:
+		return OwnClusterIP
+	case c.all[at].Endpoint != e.Endpoint:
 		return Duplicate
 	case c.pools[policy].has(e.addr):
 		return Used

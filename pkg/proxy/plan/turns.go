@@ -19,7 +19,8 @@ type Limit struct {
 	Part, Whole int
 }
 
-// waiting is a Service with a change that a plan does not include, or only in part.
+// waiting is a Service with a change that a plan does not include, or only in part. In its turns, first its ports are decided about, some
+// in each, and then its routes change, some in each. When all have, it waits again if there is a newer version.
 type waiting struct {
 	name cluster.ServiceName
 	// turn orders the Services that wait. Each part takes a turn, and the Services of a namespace take theirs one after the

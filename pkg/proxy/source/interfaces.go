@@ -85,14 +85,11 @@ func (s *Interfaces) Run(ctx context.Context, b *cluster.Builder) error {
 				close(s.complete)
 			}
 		}
-		timer := time.NewTimer(next)
 		select {
 		case <-ctx.Done():
-			timer.Stop()
 			return nil
 		case <-changed:
-			timer.Stop()
-		case <-timer.C:
+		case <-time.After(next):
 		}
 	}
 }

@@ -276,7 +276,7 @@ type Endpoint struct {
 // LeftOut is why a traffic policy does not use an endpoint.
 type LeftOut struct {
 	TrafficPolicy string `json:"trafficPolicy"`
-	// Reason is NotReady, Terminating, OtherNode, OtherZone, NoWeight, NotLocal, WrongFamily, NoSuchPort or Duplicate.
+	// Reason is NotReady, Terminating, OtherNode, OtherZone, NoWeight, NotLocal, WrongFamily, NoSuchPort, Duplicate or OwnClusterIP.
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
 }

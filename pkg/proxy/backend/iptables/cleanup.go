@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/ipt"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -22,7 +24,7 @@ func cleanup(ctx context.Context, door ipt.Tables, family cluster.Family, can ca
 	for _, table := range tables() {
 		failed = append(failed, a.remove(table, stale.deletes[table]))
 	}
-	for name := range a.undeleted {
+	for _, name := range slices.SortedFunc(maps.Keys(a.undeleted), chainName.Compare) {
 		failed = append(failed, fmt.Errorf("iptables %s: chain %s of table %s is still there, empty: a rule of another program goes to it; delete that first",
 			family, name.name, name.table))
 	}

@@ -307,8 +307,8 @@ func (f *family) compare(ctx context.Context, later Later) error {
 	return nil
 }
 
-// Auditing is part of [backend.Backend]: Modified asks for all checks.
-func (*Keeper) Auditing() bool { return false }
+// CheckSoon is part of [backend.Backend]: nothing is done in parts that are in a hurry.
+func (*Keeper) CheckSoon() bool { return false }
 
 // ReadEarly is part of [backend.Backend]: nothing is read early.
 func (*Keeper) ReadEarly(context.Context) {}

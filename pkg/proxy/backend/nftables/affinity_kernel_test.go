@@ -347,7 +347,7 @@ func TestKernelAffinityFull(t *testing.T) {
 			}
 		}
 		took := time.Since(started)
-		if now := s.stays(s.lab.Node1.Pods[1], 1); !s.backend.Auditing() {
+		if now := s.stays(s.lab.Node1.Pods[1], 1); !s.backend.CheckSoon() {
 			s.t.Errorf("all clients are forgotten already when a client of another Service, at %s, asks", now)
 		}
 		parts := forgetAll(s.t, s.backend)

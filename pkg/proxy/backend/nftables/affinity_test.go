@@ -202,10 +202,10 @@ func TestForgetInParts(t *testing.T) {
 	limited("the Sync without the endpoints", func() { mustSync(t, b, c.Plan()) })
 	c.Services.Set(last.Name, last)
 	limited("the Sync without one of the small map", func() { mustSync(t, b, c.Plan()) })
-	if n := len(clients(t, f, pools[many])); n != 0 || !b.Auditing() {
-		t.Errorf("after its Sync the small map has %d clients, want 0; others are waiting: %v", n, b.Auditing())
+	if n := len(clients(t, f, pools[many])); n != 0 || !b.CheckSoon() {
+		t.Errorf("after its Sync the small map has %d clients, want 0; others are waiting: %v", n, b.CheckSoon())
 	}
-	for b.Auditing() {
+	for b.CheckSoon() {
 		limited("a Check", func() {
 			if drifts, err := b.Check(t.Context()); err != nil || len(drifts) > 0 {
 				t.Fatal(drifts, err)

@@ -77,14 +77,14 @@ func (b *Backend) Check(ctx context.Context) ([]backend.Drift, error) {
 		}
 	}
 	drifts, err := b.Keeper.Check(ctx)
-	if b.Auditing() {
+	if b.CheckSoon() {
 		b.notices.Report()
 	}
 	return drifts, errors.Join(forgot, err)
 }
 
-// Auditing reports whether Check has clients left to remove.
-func (b *Backend) Auditing() bool {
+// CheckSoon is part of [backend.Backend]: Check has clients left to remove.
+func (b *Backend) CheckSoon() bool {
 	return slices.ContainsFunc(b.families, func(f *family) bool { return f.have != nil && len(f.forgetting) > 0 })
 }
 

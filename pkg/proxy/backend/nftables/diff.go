@@ -217,38 +217,31 @@ func (p *patch) empty() bool {
 
 // ops yields the operations on elements in an order that is right at every step: it fills the sets phase by phase, and
 // then clears them in the reverse order. An op is valid until the next.
-func (p *patch) ops() iter.Seq[*op] {
-	return func(yield func(*op) bool) { _ = p.walk(yield, 0, phases, true) }
-}
+func (p *patch) ops() iter.Seq[*op] { return p.walk(0, phases, true) }
 
 // lookedUp yields those of the ops that fill the sets which sized chains look up; others yields all other ones.
-func (p *patch) lookedUp() iter.Seq[*op] {
-	return func(yield func(*op) bool) { _ = p.walk(yield, 0, phaseVerdicts, false) }
-}
+func (p *patch) lookedUp() iter.Seq[*op] { return p.walk(0, phaseVerdicts, false) }
 
-func (p *patch) others() iter.Seq[*op] {
-	return func(yield func(*op) bool) { _ = p.walk(yield, phaseVerdicts, phases, true) }
-}
+func (p *patch) others() iter.Seq[*op] { return p.walk(phaseVerdicts, phases, true) }
 
 // walk yields the operations that fill the sets of the phases from first on, and then, if clearing is set, those that clear
 // the sets of all phases.
-func (p *patch) walk(yield func(*op) bool, first, end phase, clearing bool) bool {
-	w := &walk{patch: p, yield: yield}
-	w.member = func(e element) bool { w.now.element = e; return yield(&w.now) }
-	for phase := first; phase < end; phase++ {
-		if !w.phase(phase) {
-			return false
+func (p *patch) walk(first, end phase, clearing bool) iter.Seq[*op] {
+	return func(yield func(*op) bool) {
+		w := &walk{patch: p, yield: yield}
+		w.member = func(e element) bool { w.now.element = e; return yield(&w.now) }
+		for phase := first; phase < end; phase++ {
+			if !w.phase(phase) {
+				return
+			}
+		}
+		w.clear = true
+		for phase := phases - 1; clearing && phase >= 0; phase-- {
+			if !w.phase(phase) {
+				return
+			}
 		}
 	}
-	if w.clear = clearing; !clearing {
-		return true
-	}
-	for phase := phases - 1; phase >= 0; phase-- {
-		if !w.phase(phase) {
-			return false
-		}
-	}
-	return true
 }
 
 // walk is one iteration over the operations of a patch.

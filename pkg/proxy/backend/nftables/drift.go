@@ -27,12 +27,7 @@ func (f *family) Holds(o nf.Object) bool {
 // reads the table. Elements are looked up. If it is not known which were written, all are read, over another socket, and
 // those that differ are looked up after that.
 func (f *family) Reread(ctx context.Context, touched keeper.Touched, later keeper.Later) (left keeper.Touched, drift *backend.Drift, err error) {
-	read := f.audit
-	if read != nil && read.ended.Load() {
-		f.audit = nil
-	} else {
-		read = nil
-	}
+	read := f.endedAudit()
 	if f.have == nil { // the next Sync reads it
 		return left, nil, nil
 	}
@@ -40,6 +35,7 @@ func (f *family) Reread(ctx context.Context, touched keeper.Touched, later keepe
 		touched.All = true
 		return touched, nil, read.err
 	}
+	// fixed is everything but elements, all is all elements, which is more than can be looked up.
 	fixed, all, elements := touched.All, touched.All, []nf.Object(nil)
 	for o := range touched.Objects {
 		if o.Kind == nf.ElementObject {
@@ -267,6 +263,14 @@ func (p *part) keysOf(s *set) func(yield func([]byte) bool) {
 			}
 		}
 	}
+}
+
+// endedAudit returns the audit if it has ended, once.
+func (f *family) endedAudit() (ended *audit) {
+	if f.audit != nil && f.audit.ended.Load() {
+		ended, f.audit = f.audit, nil
+	}
+	return ended
 }
 
 // beginAudit begins to read all elements.

@@ -86,7 +86,7 @@ func holds(t *testing.T, b *Backend, p *plan.Plan) {
 // forgetAll lets Check remove the clients of endpoints that left, and returns how many parts it took.
 func forgetAll(t *testing.T, b *Backend) (parts int) {
 	t.Helper()
-	for ; b.Auditing(); parts++ {
+	for ; b.CheckSoon(); parts++ {
 		if _, err := b.Check(context.Background()); err != nil {
 			t.Fatal(err)
 		}

@@ -18,14 +18,6 @@ const (
 	holdTime = time.Minute
 )
 
-// Held describes a list whose removals were held back.
-type Held struct {
-	// Resource is what was listed: services or endpointslices.
-	Resource string
-	// Known is the number of endpoints before the list, Lost how many of them it would have removed.
-	Known, Lost int
-}
-
 // lost is an object that a list lacks, with its number of endpoints.
 type lost struct {
 	name      cache.ObjectName
@@ -34,12 +26,11 @@ type lost struct {
 
 // guard holds back removals by a list if there are too many.
 type guard struct {
-	off      bool
-	resource string
-	clock    clock.WithDelayedExecution
-	onHeld   func(Held)
-	expire   func(*removals) // called after holdTime
-	logger   klog.Logger
+	off    bool
+	clock  clock.WithDelayedExecution
+	onHeld func()
+	expire func(*removals) // called after holdTime
+	logger klog.Logger
 
 	// known is the number of endpoints before the current list.
 	known int
@@ -80,7 +71,7 @@ func (g *guard) filter(missing []lost) (gone []cache.ObjectName) {
 	g.logger.Error(nil, "List of the API server lacks almost all known endpoints; keeping them until another list confirms it or the timeout expires",
 		"lostEndpoints", endpoints, "knownEndpoints", g.known, "objects", len(others), "timeout", holdTime, "hint", "check the API server and its etcd")
 	if g.onHeld != nil {
-		g.onHeld(Held{Resource: g.resource, Known: g.known, Lost: endpoints})
+		g.onHeld()
 	}
 	return gone
 }

@@ -24,7 +24,7 @@ type Options struct {
 	// LogVersion logs that the server's version is not supported, after the first lists.
 	LogVersion bool
 	// OnHeld is called for every list whose removals the guard holds back. It must not block.
-	OnHeld func(Held)
+	OnHeld func()
 	// OnFailure is called when a resource can no longer be listed or watched, when the cause changes, and, with an empty
 	// cause, when it can be again. The causes are unreachable, untrusted, unauthorized, forbidden, missing, busy,
 	// failing, oversized and slow. It must not block.

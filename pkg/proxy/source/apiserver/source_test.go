@@ -64,7 +64,7 @@ type bench struct {
 
 	mu   sync.Mutex
 	log  []string
-	held []Held
+	held int
 }
 
 // patience is the limit for each wait.
@@ -81,10 +81,10 @@ func run(t *testing.T, api *fakeAPI, options Options) *bench {
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), logger))
 	options.clock = b.clock
 	options.backoff = &wait.Backoff{Duration: time.Millisecond, Cap: 5 * time.Millisecond, Steps: 10, Factor: 2}
-	options.OnHeld = func(h Held) {
+	options.OnHeld = func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.held = append(b.held, h)
+		b.held++
 	}
 	s, err := New(api.config(), "n1", options)
 	if err != nil {

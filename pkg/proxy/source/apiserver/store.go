@@ -48,8 +48,7 @@ func newStore(ctx context.Context, r *resource, b *cluster.Builder, options *Opt
 		invalid: logonce.Conditions[cache.ObjectName]{Rate: logonce.Rate{Burst: 20, Every: 30 * time.Second},
 			Group: func(name cache.ObjectName) string { return name.Namespace }},
 	}
-	s.guard = guard{off: options.TrustLists || r.endpoints == nil, resource: r.Name,
-		clock: options.clock, onHeld: options.OnHeld, expire: s.expire, logger: s.logger}
+	s.guard = guard{off: options.TrustLists || r.endpoints == nil, clock: options.clock, onHeld: options.OnHeld, expire: s.expire, logger: s.logger}
 	return s
 }
 

@@ -285,8 +285,8 @@ func remove(u *cluster.Update, k Key) {
 // sync: new ones are not logged yet, and reported as pending.
 func (s *Source) logFiles(ctx context.Context, before map[string]string) (pending bool) {
 	logger := klog.FromContext(ctx)
-	for name, f := range s.folder.files {
-		path := filepath.Join(s.folder.dir, name)
+	for _, name := range slices.Sorted(maps.Keys(s.folder.files)) {
+		f, path := s.folder.files[name], filepath.Join(s.folder.dir, name)
 		switch {
 		case f.err == nil:
 			if s.invalid.Ended(name) {
