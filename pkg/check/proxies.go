@@ -55,7 +55,7 @@ func processes(_ context.Context, c *Checker) []Result {
 	case len(pids) > 1:
 		return warn(fmt.Sprintf("several kube-proxies run: processes %s", list(pids)), "Stop all but one, such as the old DaemonSet.")
 	}
-	return ok("no kube-proxy runs beside this one")
+	return ok("no kube-proxy runs beside this one, among the processes that are visible here")
 }
 
 func list[T any](values []T) string {

@@ -51,8 +51,9 @@ func Apart(ctx context.Context, program string, args ...string) *exec.Cmd {
 	return command
 }
 
-// Processes returns the ids of the other processes in this network namespace whose name has a prefix, as far as they
-// are visible: a pod that does not share the host's process namespace sees only its own.
+// Processes returns the ids of the other daemons in this network namespace whose name has a prefix, as far as they
+// are visible: a pod that does not share the host's process namespace sees only its own. A daemon has flags only; a process whose first
+// argument is none is a command of the same program.
 func Processes(prefix string) ([]int, error) {
 	own, err := NetworkNamespace()
 	if err != nil {
@@ -71,9 +72,15 @@ func Processes(prefix string) ([]int, error) {
 		// A process that has ended has neither.
 		command, _ := os.ReadFile(filepath.Join(folder, "comm"))
 		namespace, _ := os.Readlink(filepath.Join(folder, "ns/net"))
-		if strings.HasPrefix(string(command), prefix) && namespace == own {
+		if strings.HasPrefix(string(command), prefix) && namespace == own && daemon(folder) {
 			pids = append(pids, pid)
 		}
 	}
 	return pids, nil
+}
+
+func daemon(folder string) bool {
+	line, _ := os.ReadFile(filepath.Join(folder, "cmdline"))
+	_, arguments, _ := strings.Cut(string(line), "\x00")
+	return arguments == "" || strings.HasPrefix(arguments, "-")
 }

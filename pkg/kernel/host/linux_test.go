@@ -45,19 +45,23 @@ func TestEffective(t *testing.T) {
 	}
 }
 
+// TestProcesses starts a daemon, which has flags only, after a command of the same program.
 func TestProcesses(t *testing.T) {
-	sleep, err := exec.LookPath("sleep")
+	program, err := exec.LookPath("tail")
 	if err != nil {
 		t.Skip(err)
 	}
-	const name = "host-sleeper"
+	const name = "host-daemon"
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.Symlink(sleep, path); err != nil {
+	if err := os.Symlink(program, path); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(path, "60")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+	command, cmd := exec.Command(path, os.DevNull, "-f"), exec.Command(path, "-f", os.DevNull)
+	for _, c := range []*exec.Cmd{command, cmd} {
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
 	}
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		pids, err := Processes(name)
