@@ -268,7 +268,7 @@ func proxyOutcomes() []outcome {
 		{After, func(m *machine) {
 			m.pages["0.0.0.0:10256/healthz"] = `503 {"nodeEligible": true, "status": {"IPv4": {"lastUpdated": null, "healthy": false}}}`
 			m.pages["127.0.0.1:10249/api/v1alpha1/info"] = "200 {}"
-		}, []string{`fail proxy/health /healthz answers 503: IPv4: no sync has succeeded yet`, "warn proxy/rules rules of mode nftables are in force, those of an earlier proxy: this one has not synced yet"}},
+		}, []string{`fail proxy/health /healthz answers 503: IPv4: no sync has succeeded yet`, "warn proxy/rules there are rules of mode nftables, but the proxy has not finished a sync yet: they may be those of an earlier one"}},
 		{After, func(m *machine) {
 			m.pages["0.0.0.0:10256/healthz"] = `503 {"healthy": false, "waitingFor": "process 7"}`
 		}, []string{
