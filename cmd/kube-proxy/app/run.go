@@ -67,7 +67,7 @@ type process struct {
 	// leftOut are the families that could not be opened, and notOpened is why.
 	leftOut   []cluster.Family
 	notOpened error
-	tuner   *node.Tuner
+	tuner     *node.Tuner
 }
 
 func newProcess(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOptions) (*process, error) {

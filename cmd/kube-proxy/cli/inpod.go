@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -23,12 +24,13 @@ func (e *onNode) addFlags(command *cobra.Command, usage string) {
 	flags.StringVar(&e.context, "context", "", contextUsage)
 }
 
-// fleet returns the fleet with this proxy only. timeout bounds what is asked.
+// fleet returns the fleet with this proxy only. timeout bounds what is asked; 0 is that of other requests to the API server.
 func (e *onNode) fleet(timeout time.Duration) (*fleet.Fleet, error) {
 	config, err := restConfig("", e.context, "kube-proxy")
 	if err != nil {
 		return nil, err
 	}
+	config.Timeout = cmp.Or(timeout, config.Timeout)
 	return fleet.New(config, fleet.Options{Selection: fleet.Selection{Namespace: e.proxies, Node: e.node}, Timeout: timeout})
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -131,7 +132,7 @@ func (o *readerOptions) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// clusterTimeout bounds the reading of a whole cluster.
+// clusterTimeout bounds the reading of a whole cluster, and any other request to the API server.
 const clusterTimeout = time.Minute
 
 // open returns the reader that the flags ask for.
@@ -224,7 +225,7 @@ func (o *readerOptions) configuration(cmd *cobra.Command) (*config.KubeProxyConf
 	return cfg, gates, nil
 }
 
-// restConfig finds the API server as kubectl does, or as a pod. kubeconfig and context may be empty.
+// restConfig finds the API server as kubectl does, or as a pod. kubeconfig and context may be empty. Each request takes at most clusterTimeout.
 func restConfig(kubeconfig, context, userAgent string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig
@@ -235,6 +236,7 @@ func restConfig(kubeconfig, context, userAgent string) (*rest.Config, error) {
 	case err != nil:
 		return nil, fmt.Errorf("find the API server: %w", err)
 	}
+	client.Timeout = clusterTimeout
 	return rest.AddUserAgent(client, userAgent), nil
 }
 
@@ -255,8 +257,8 @@ func progress(cmd *cobra.Command) terminal.Progress {
 	return terminal.Progress{Out: cmd.ErrOrStderr()}
 }
 
-// isTerminal reports whether out is a terminal.
+// isTerminal reports whether out is a terminal whose lines can be cleared.
 func isTerminal(out io.Writer) bool {
 	_, _, err := term.TerminalSize(out)
-	return err == nil
+	return err == nil && os.Getenv("TERM") != "dumb"
 }
