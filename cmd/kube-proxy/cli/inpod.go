@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -21,7 +22,15 @@ func (e *onNode) addFlags(command *cobra.Command, usage string) {
 	flags := command.Flags()
 	flags.StringVar(&e.node, "node", "", usage)
 	flags.StringVar(&e.proxies, "proxy-namespace", proxyNamespace, "The `namespace` of the proxy's pods, with --node.")
-	flags.StringVar(&e.context, "context", "", contextUsage)
+	addContext(command, &e.context)
+}
+
+// check rejects flags that have no effect: this node is not to be taken for one of another cluster.
+func (e *onNode) check(cmd *cobra.Command) error {
+	if e.node == "" && (cmd.Flags().Changed("context") || cmd.Flags().Changed("proxy-namespace")) {
+		return app.UsageError{Err: errors.New("--context and --proxy-namespace need --node: without it, this node is looked at")}
+	}
+	return nil
 }
 
 // fleet returns the fleet with this proxy only. timeout bounds what is asked; 0 is that of other requests to the API server.
