@@ -3,6 +3,8 @@
 package host
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -73,6 +75,18 @@ func TestProcesses(t *testing.T) {
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("got %v, want %d", pids, cmd.Process.Pid)
+		}
+	}
+	if os.Getuid() == 0 {
+		seen := make(chan error)
+		go func() { // of another user, on a thread that ends with it
+			runtime.LockOSThread()
+			_, _, _ = unix.RawSyscall(unix.SYS_SETRESUID, 65534, 65534, 65534)
+			_, err := Processes(name)
+			seen <- err
+		}()
+		if err := <-seen; !errors.Is(err, fs.ErrPermission) {
+			t.Errorf("another user: %v", err)
 		}
 	}
 	_ = cmd.Process.Kill()
