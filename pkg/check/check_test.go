@@ -76,7 +76,7 @@ func good(stage Stage) *machine {
 	m.api = &fakeAPI{addrs: m.addrs, exists: true, ports: []uint16{30000}}
 	if stage == After {
 		m.holder, m.present, m.processes = "process 7 holds it", []string{"nftables"}, []int{7}
-		m.pages = map[string]string{"127.0.0.1:10249/proxyMode": "200 nftables", "0.0.0.0:10256/healthz": "200 {}", "127.0.0.1:10249/api/v1alpha1/info": `200 {"sync": {}}`}
+		m.pages = map[string]string{"127.0.0.1:10249/proxyMode": "200 nftables", "0.0.0.0:10256/healthz": "200 {}", "127.0.0.1:10249/api/v1alpha1/info": `200 {"synced": "2026-11-28T18:00:00Z", "sync": {}}`}
 	}
 	return m
 }
@@ -268,7 +268,9 @@ func proxyOutcomes() []outcome {
 		{After, func(m *machine) {
 			m.pages["0.0.0.0:10256/healthz"] = `503 {"nodeEligible": true, "status": {"IPv4": {"lastUpdated": null, "healthy": false}}}`
 			m.pages["127.0.0.1:10249/api/v1alpha1/info"] = "200 {}"
-		}, []string{`fail proxy/health /healthz answers 503: IPv4: no sync has succeeded yet`, "warn proxy/rules rules of mode nftables are in force, those of an earlier proxy: this one has not synced yet"}},
+			m.present = append(m.present, "iptables")
+		}, []string{"warn proxies/modes rules of mode iptables are present",
+			`fail proxy/health /healthz answers 503: IPv4: no sync has succeeded yet`, "warn proxy/rules there are rules of mode nftables, but the proxy has not finished a sync yet: they may be those of an earlier one"}},
 		{After, func(m *machine) {
 			m.pages["0.0.0.0:10256/healthz"] = `503 {"healthy": false, "waitingFor": "process 7"}`
 		}, []string{

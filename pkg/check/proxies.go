@@ -41,6 +41,9 @@ func modes(ctx context.Context, c *Checker) []Result {
 	case c.Stage == Before:
 		return ok("rules of mode " + strings.Join(others, ", ") + " are present; the proxy removes them once its own are in force")
 	}
+	if info, known := c.info(ctx); known && info.Synced == nil {
+		return warn("rules of mode "+strings.Join(others, ", ")+" are present", "The proxy removes them once its own are in force: see proxy/health.")
+	}
 	return warn("rules of mode "+strings.Join(others, ", ")+" are present beside those of mode "+c.Node.Mode,
 		"What ipvs mode left stays while connections use it. Otherwise stop the other kube-proxy, if one runs. Then restart this one, which removes the rules; or stop it and run kube-proxy --cleanup.")
 }
@@ -49,13 +52,13 @@ func processes(_ context.Context, c *Checker) []Result {
 	pids, err := c.Host.Processes()
 	switch {
 	case err != nil:
-		return warn("cannot look for other processes: "+err.Error(), "Share the host's process namespace (hostPID), or run the check on the node.")
+		return warn("cannot look for other processes: "+err.Error(), "Run the check on the node, as root.")
 	case len(pids) > 0 && c.Stage == Before:
 		return warn(fmt.Sprintf("a kube-proxy runs: process %s", list(pids)), "End it before the switch: two kube-proxies that take no lock undo each other's rules.")
 	case len(pids) > 1:
 		return warn(fmt.Sprintf("several kube-proxies run: processes %s", list(pids)), "Stop all but one, such as the old DaemonSet.")
 	}
-	return ok("no kube-proxy runs beside this one")
+	return ok("no kube-proxy runs beside this one, among the processes that are visible here")
 }
 
 func list[T any](values []T) string {

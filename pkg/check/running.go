@@ -112,7 +112,7 @@ func inForce(ctx context.Context, c *Checker) []Result {
 	var found []Result
 	info, known := c.info(ctx)
 	if known && info.Sync == nil {
-		return warn("rules of mode "+c.Node.Mode+" are in force, those of an earlier proxy: this one has not synced yet", "See proxy/health for what it waits for.")
+		return warn("there are rules of mode "+c.Node.Mode+", but the proxy has not finished a sync yet: they may be those of an earlier one", "See proxy/health for what it waits for.")
 	}
 	for _, family := range info.Sync.Failed() {
 		found = append(found, fail(firstLine(family.Failure()),

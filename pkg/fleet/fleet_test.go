@@ -417,6 +417,17 @@ func TestThrough(t *testing.T) {
 	if _, err := again.Info(t.Context()); err == nil || !strings.Contains(err.Error(), "no kube-proxy answers at pod kube-proxy-n1: see its log") {
 		t.Errorf("without a proxy: %v", err)
 	}
+	s.pods["kube-proxy-n1"].hangs = true
+	hasty, err := inspect.NewClient(inspect.DefaultServer, 50*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err = f.Through(t.Context(), hasty); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := again.Info(t.Context()); err == nil || !strings.Contains(err.Error(), "ask the proxy at pod kube-proxy-n1: the API server has not connected to the pod in time") {
+		t.Errorf("of a kubelet that does not answer: %v", err)
+	}
 	s.pods["kube-proxy-n1"].waiting = "ImagePullBackOff"
 	if _, err := f.Through(t.Context(), client); err == nil || !strings.Contains(err.Error(), "the pod is Pending: ImagePullBackOff") {
 		t.Errorf("of a pod that does not run: %v", err)

@@ -46,6 +46,21 @@ func forwardTo(config *rest.Config, clients apiclient.Clients, namespace, name s
 // maxHeader is how long the header of an answer may be: a pod may send one without end.
 const maxHeader = 64 << 10
 
+// errNotForwarded is the error if there is no connection to the pod in time.
+var errNotForwarded = errors.New("the API server has not connected to the pod in time (--request-timeout): it does not answer, or the kubelet of the node, " +
+	"which kubectl logs needs, too")
+
+// RoundTrip is part of [http.RoundTripper]. It connects first, so that the proxy is not blamed for the way to it.
+func (p *podTransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	switch _, _, err := p.upgraded(request.Context()); {
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, errNotForwarded
+	case err != nil:
+		return nil, err
+	}
+	return p.Transport.RoundTrip(request)
+}
+
 // Close ends all connections.
 func (p *podTransport) Close() {
 	p.CloseIdleConnections()

@@ -39,15 +39,20 @@ type Client struct {
 	// at is where the proxy runs, in errors: the server, or another machine's pod.
 	at     string
 	remote bool
-	http   *http.Client
-	limit  int64 // of an answer, in bytes
+	http   http.RoundTripper
+	// timeout bounds a question; 0 does not. limit is that of an answer, in bytes.
+	timeout time.Duration
+	limit   int64
 }
 
 var _ Reader = (*Client)(nil)
 
 // NewClient returns a Client of the proxy at a server: host:port, or a URL with http.
-// Each request may take as long as timeout.
+// Each request may take as long as timeout; 0 sets no limit.
 func NewClient(server string, timeout time.Duration) (*Client, error) {
+	if timeout < 0 {
+		return nil, fmt.Errorf("--request-timeout %s is negative", timeout)
+	}
 	text := server
 	if !strings.Contains(text, "://") {
 		text = "http://" + text
@@ -57,12 +62,12 @@ func NewClient(server string, timeout time.Duration) (*Client, error) {
 		return nil, fmt.Errorf("%q is not an address of a proxy: write HOST:PORT, as in %s", server, DefaultServer)
 	}
 	// No proxy of the environment: the server is on this machine.
-	return &Client{server: "http://" + u.Host, at: "http://" + u.Host, http: &http.Client{Timeout: timeout, Transport: &http.Transport{}}, limit: maxAnswer}, nil
+	return &Client{server: "http://" + u.Host, at: "http://" + u.Host, http: &http.Transport{}, timeout: timeout, limit: maxAnswer}, nil
 }
 
 // Through returns the same Client for a server on another machine, which a transport reaches. at is where that is, in errors.
 func (c *Client) Through(transport http.RoundTripper, at string) *Client {
-	return &Client{server: c.server, at: at, remote: true, http: &http.Client{Timeout: c.http.Timeout, Transport: transport}, limit: c.limit}
+	return &Client{server: c.server, at: at, remote: true, http: transport, timeout: c.timeout, limit: c.limit}
 }
 
 // AtMost returns the same Client with another limit of an answer, in bytes.
@@ -97,19 +102,29 @@ func get[T any](ctx context.Context, c *Client, path string, query url.Values, k
 	if len(query) > 0 {
 		address += "?" + query.Encode()
 	}
+	if c.timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.timeout)
+		defer cancel()
+	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
-	response, err := c.http.Do(request)
+	asked := time.Now()
+	response, err := c.http.RoundTrip(request)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return nil, &NotRunningError{c.at, syscall.ECONNREFUSED, c.remote}
 	case isTimeout(err):
+		waited := time.Since(asked).Round(time.Millisecond)
+		if c.timeout > 0 {
+			waited = min(waited, c.timeout)
+		}
 		return nil, fmt.Errorf("the proxy at %s does not answer within %s: it hangs or is overloaded, or another program has its port; \"kube-proxy check\" looks (--request-timeout)",
-			c.at, c.http.Timeout)
+			c.at, waited)
 	case err != nil:
-		return nil, fmt.Errorf("ask the proxy at %s: %w", c.at, unwrapped(err))
+		return nil, fmt.Errorf("ask the proxy at %s: %w", c.at, err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
@@ -178,14 +193,6 @@ type NoAPIError struct {
 func (e *NoAPIError) Error() string {
 	return fmt.Sprintf("the server at %s has no API %s: it is an older version of this program, or another one, such as Kubernetes' own kube-proxy; "+
 		"use --manifests or --kubeconfig to read objects instead", e.Server, v1alpha1.APIVersion)
-}
-
-// unwrapped returns an error without the URL of its request.
-func unwrapped(err error) error {
-	if request, ok := errors.AsType[*url.Error](err); ok {
-		return request.Err
-	}
-	return err
 }
 
 // Digests returns what the proxy knows of Services in short, and with services also of each.

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -124,5 +125,20 @@ func TestTrial(t *testing.T) {
 		if text := trialText(&tried.Trial); tried.Succeeds != test.succeeds || !strings.Contains(text, test.says) {
 			t.Errorf("%+v succeeds: %v, and says:\n%s", test, tried.Succeeds, text)
 		}
+	}
+}
+
+// TestGivenUp names the time that a question was waited for, if its asker gives up before the client does.
+func TestGivenUp(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	defer server.Close()
+	client, err := NewClient(server.URL, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := client.Info(ctx); err == nil || !strings.Contains(err.Error(), "does not answer within ") || strings.Contains(err.Error(), "1h") {
+		t.Errorf("got %v", err)
 	}
 }

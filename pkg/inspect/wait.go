@@ -38,7 +38,10 @@ func (w Wait[T]) Run(ctx context.Context) (last T, err error) {
 		done := failed == nil && w.Done(answer)
 		switch {
 		case failed != nil && first:
-			return answer, errors.Join(failed, context.Cause(ctx))
+			if why := context.Cause(ctx); !errors.Is(failed, why) {
+				failed = errors.Join(failed, why)
+			}
+			return answer, failed
 		case failed == nil && (done || first || ctx.Err() == nil):
 			last, err = answer, nil
 		case ctx.Err() == nil:

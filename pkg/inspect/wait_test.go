@@ -3,6 +3,8 @@ package inspect
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,5 +56,21 @@ func TestWait(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestWaitSaysOnce fails with the end of the time, which a question may have said itself.
+func TestWaitSaysOnce(t *testing.T) {
+	for _, says := range []bool{false, true} {
+		_, err := Wait[int]{Timeout: time.Millisecond, Ask: func(ctx context.Context) (int, error) {
+			<-ctx.Done()
+			if says {
+				return 0, fmt.Errorf("no answer: %w", context.Cause(ctx))
+			}
+			return 0, errors.New("no answer")
+		}}.Run(t.Context())
+		if err == nil || strings.Count(err.Error(), "nothing is known after 1ms") != 1 {
+			t.Errorf("got %v", err)
+		}
 	}
 }

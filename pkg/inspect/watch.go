@@ -18,12 +18,14 @@ type Watch struct {
 	// Separator is printed between two rounds. Terminal clears the screen before each round instead.
 	Separator string
 	Terminal  bool
+	// Failed is called with the error of a round after the first: what is shown may restart meanwhile.
+	Failed func(error)
 }
 
-// Run calls show until it fails or ctx ends, which is no error.
+// Run calls show until ctx ends, which is no error. The first round must not fail, nor what is written between two.
 func (w Watch) Run(ctx context.Context, show func() error) error {
 	before := ""
-	for {
+	for first := true; ; first = false {
 		if w.Terminal {
 			before = clearScreen
 		}
@@ -31,8 +33,12 @@ func (w Watch) Run(ctx context.Context, show func() error) error {
 			return err
 		}
 		before = w.Separator
-		if err := show(); err != nil && ctx.Err() == nil {
+		switch err := show(); {
+		case err == nil || ctx.Err() != nil:
+		case first:
 			return err
+		default:
+			w.Failed(err)
 		}
 		select {
 		case <-ctx.Done():

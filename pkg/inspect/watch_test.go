@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -41,7 +42,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestWatchFails ends at the first round that cannot be shown.
+// TestWatchFails ends if the first round fails, or if nothing can be written, and goes on after later rounds that fail.
 func TestWatchFails(t *testing.T) {
 	failed := errors.New("failed")
 	var out strings.Builder
@@ -49,4 +50,35 @@ func TestWatchFails(t *testing.T) {
 	if !errors.Is(err, failed) {
 		t.Errorf("got %v, want %v", err, failed)
 	}
+	for _, test := range []struct {
+		out  io.Writer
+		want string
+	}{{&out, "[<nil> failed failed <nil>]"}, {full{}, "[<nil>]"}} {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		var rounds []error
+		err := Watch{Out: test.out, Separator: "\n", Failed: func(err error) { rounds = append(rounds, err) }}.Run(ctx, func() error {
+			switch len(rounds) {
+			case 1, 2:
+				return failed
+			case 3:
+				cancel()
+			}
+			rounds = append(rounds, nil)
+			return nil
+		})
+		if got := fmt.Sprint(rounds); got != test.want || errors.Is(err, io.ErrShortWrite) != (test.want == "[<nil>]") {
+			t.Errorf("rounds %s, %v; want %s", got, err, test.want)
+		}
+	}
+}
+
+// full is a writer that takes nothing.
+type full struct{}
+
+func (full) Write(b []byte) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	return 0, io.ErrShortWrite
 }

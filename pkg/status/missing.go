@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/apis/status/v1alpha1"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
@@ -27,6 +28,9 @@ func (s *State) Missing(name cluster.ServiceName) string {
 		if problem.Reason == v1alpha1.ReasonInvalidManifest {
 			fmt.Fprintf(&text, "; %s: %s", problem.Reason, problem.Message)
 		}
+	}
+	if s.Info.Pending != nil {
+		fmt.Fprintf(&text, "; changes that arrived in the last %s are not programmed yet", Ago(s.Now, s.Info.Pending.Add(-time.Second))) // rounded up
 	}
 	if err := Failing(&s.Info, ""); err != nil {
 		fmt.Fprintf(&text, "; %s", strings.ReplaceAll(err.Error(), "\n", "; "))

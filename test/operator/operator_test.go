@@ -152,7 +152,7 @@ func (w *operator) proxy(s *scenario, mode string) {
 		source = "--kubeconfig $DIR/" + s.kubeconfig
 	}
 	log := &netns.Log{}
-	cmd := w.shell(fmt.Sprintf("exec $PROXY %s --proxy-mode %s --hostname-override node1 --bind-address %s --cluster-cidr 10.244.0.0/16 --conntrack-max-per-core 0 %s",
+	cmd := w.shell(fmt.Sprintf("test ! -d $DIR/bin || PATH=$DIR/bin; exec $PROXY %s --proxy-mode %s --hostname-override node1 --bind-address %s --cluster-cidr 10.244.0.0/16 --conntrack-max-per-core 0 %s",
 		source, mode, w.lab.Node1.IPv4, s.flags))
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {

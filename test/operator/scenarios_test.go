@@ -17,7 +17,7 @@ type scenario struct {
 	modes []string
 	flags string
 	none  bool
-	// kubeconfig is a file's name, in place of the objects; unready means that the proxy has no rules in force.
+	// The proxy finds programs in $DIR/bin alone, if there is such a folder. kubeconfig is a file's name, in place of the objects; unready means that the proxy has no rules in force.
 	kubeconfig string
 	unready    bool
 	// breaks is a script that runs in node1 when the proxy serves, and before one that runs before it starts. If the proxy repairs it,
@@ -173,6 +173,13 @@ func found() []scenario {
 			command: "service describe also", code: 1, names: []string{"fd00:10:96::11", "IPv4: the last sync failed"}, not: "does not exist"},
 		{name: "an explanation while another process owns the table", objects: web("", there), unready: true, before: ownedBefore, command: "explain default/web", code: 1,
 			names: []string{"no rules of this proxy are in force in IPv4", "another process owns the table"}},
+		{name: "an explanation while another process owns a table of iptables", objects: dual, modes: []string{iptables}, breaks: strings.ReplaceAll(owned, "ip kube-proxy", "ip6 nat"),
+			command: "explain --from external --to [fd00:10:96::10]:80", code: 1, names: []string{"the rules of IPv6 may be those of an earlier sync", "another process owns the table"}},
+		{name: "ip6tables is missing", objects: dual, modes: []string{iptables},
+			before:  "mkdir $DIR/bin; for tool in iptables iptables-save iptables-restore iptables-nft iptables-nft-save iptables-nft-restore; do ln -s $(command -v $tool) $DIR/bin; done",
+			command: "service list", names: []string{"Warning: FamilyNotServed: IPv6 is not served, and tried again: ", "ip6tables is not in PATH"}},
+		{name: "IPv6 is disabled", objects: dual, modes: both, before: "sysctl -qw net.ipv6.conf.all.disable_ipv6=1",
+			command: "explain --from external --to [fd00:10:96::10]:80", code: 4, names: []string{"IPv6 is not served on this node"}},
 		{name: "rules while another process owns the table", objects: dual, breaks: owned, command: "render", code: 1, names: []string{"# IPv6 table ip6 kube-proxy", "IPv4: the last sync failed"}},
 	}
 }

@@ -113,6 +113,7 @@ func (p *process) view(counter backend.ConnectionCounter, waiting, invalidManife
 		Renderers: Renderers(p.cfg, p.opts.counters.limits()),
 		Invalid: map[string]func() []string{
 			v1alpha1.ReasonInvalidConfiguration: p.opts.configFile.Invalid, v1alpha1.ReasonInvalidManifest: invalidManifests, v1alpha1.ReasonDataplane: broken,
+			v1alpha1.ReasonFamilyNotServed: p.unserved,
 		},
 		Waiting: waiting, Unowned: p.Builder.Unowned, Counter: counter, Tracked: conntrack.Open, Clock: clock.RealClock{},
 	})

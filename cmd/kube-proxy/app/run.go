@@ -64,9 +64,10 @@ type process struct {
 	mode     backend.Mode
 	others   []takeover.Mode
 	families backend.Families
-	// leftOut are the families that could not be opened.
-	leftOut []cluster.Family
-	tuner   *node.Tuner
+	// leftOut are the families that could not be opened, and notOpened is why.
+	leftOut   []cluster.Family
+	notOpened error
+	tuner     *node.Tuner
 }
 
 func newProcess(ctx context.Context, cfg *config.KubeProxyConfiguration, opts runOptions) (*process, error) {
@@ -191,10 +192,21 @@ func (p *process) open(ctx context.Context) (backend.Backend, error) {
 	if leftOut != nil {
 		klog.FromContext(ctx).Error(leftOut, "Only one address family is served, because the other one cannot be; it is retried", "family", families[0],
 			"hint", "if the Node has one family only, ipFamilyPolicy SingleStack says so")
+		p.notOpened = leftOut
 		p.leftOut = slices.DeleteFunc(slices.Clone(p.families.All), func(f cluster.Family) bool { return slices.Contains(families, f) })
 	}
-	p.families.All = families
+	p.families.All, p.Planning.Families = families, families
 	return opened, err
+}
+
+// unserved says which family is missing, and why.
+func (p *process) unserved() (all []string) {
+	for _, family := range p.leftOut {
+		if p.Planning.Wants(p.Builder.Snapshot().Node, family) {
+			all = append(all, fmt.Sprintf("%s is not served, and tried again: %v", family, p.notOpened))
+		}
+	}
+	return all
 }
 
 // checkFastPath turns the fast path off, with one line in the log, if the mode or the kernel has none.
@@ -229,7 +241,7 @@ func (p *process) awaitFamilies(ctx context.Context) error {
 	if !backend.AwaitUsable(ctx, p.mode, p.leftOut[0]) {
 		return nil
 	}
-	if !p.Planning.Serves(p.Builder.Snapshot().Node, p.leftOut[0]) { // ipFamilyPolicy SingleStack
+	if len(p.unserved()) == 0 { // ipFamilyPolicy SingleStack
 		<-ctx.Done()
 		return nil
 	}

@@ -39,7 +39,9 @@ func NewThisNode(cfg *config.KubeProxyConfiguration, gates featuregate.FeatureGa
 		return n, err
 	}
 	n.given, n.Builder = len(addrs) > 0, cluster.NewBuilder(n.Name, addrs...)
-	n.Planning, err = PlanOptions(cfg, gates)
+	if n.Planning, err = PlanOptions(cfg, gates); err == nil {
+		n.Planning.Families = n.Wanted
+	}
 	return n, err
 }
 

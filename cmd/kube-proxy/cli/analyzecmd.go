@@ -80,7 +80,7 @@ func addAnalysis(command *cobra.Command, failOn findings.Severity, groups ...fin
 	command.RunE = func(cmd *cobra.Command, _ []string) error { return opts.run(cmd) }
 	flags := command.Flags()
 	flags.StringVar(&opts.kubeconfig, "kubeconfig", "", "Kubeconfig `file`. Default: kubectl's, or a pod's service account.")
-	flags.StringVar(&opts.context, "context", "", contextUsage)
+	addContext(command, &opts.context)
 	flags.StringVar(&opts.manifests, "manifests", "", "Read a `directory` of manifests or one file, not a cluster; - is standard input.")
 	flags.StringVar(&opts.configFile, "config", "", "Configuration `file` of the proxy, or a ConfigMap with one.")
 	flags.StringVar(&opts.from, "from", "", "Proxy `mode` to change from, in place of that of --config: iptables, nftables, ipvs.")

@@ -52,6 +52,8 @@ The configuration is a file (--config), or else the flags. "kube-proxy config" c
 	setHelp(command, groups)
 	command.AddCommand(newServiceCommand(), newFleetCommand(), newExplainCommand(), newTraceCommand(), newRenderCommand(), newDriftCommand(), newDrainCommand(), newAnalyzeCommand(), newCheckCommand(),
 		newAuditCommand(), newConfigCommand(), newVersionCommand())
+	command.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
+	completeFiles(command)
 	return command
 }
 
@@ -80,6 +82,18 @@ func accept(command *cobra.Command, flag string, values []string) {
 // complete lets shells complete the values of a flag.
 func complete(command *cobra.Command, flag string, values []string) {
 	_ = command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// completeFiles lets shells complete the names of files where flags take them.
+func completeFiles(command *cobra.Command) {
+	command.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		if kind, _ := pflag.UnquoteUsage(f); kind == "file" || kind == "directory" {
+			_ = command.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault))
+		}
+	})
+	for _, sub := range command.Commands() {
+		completeFiles(sub)
+	}
 }
 
 // checkValues returns a usage error if flags have values that they do not accept.

@@ -78,6 +78,7 @@ func newConvertCommand() *cobra.Command {
 			}
 			return convert(cmd, from, to, output)
 		},
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault), // files
 	}
 	command.Flags().StringVar(&from, "from", "", "The `file`, in place of FILE.")
 	command.Flags().StringVarP(&output, "output", "o", "", "Write to this `file`, not to standard output.")

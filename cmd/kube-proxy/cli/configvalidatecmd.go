@@ -27,6 +27,7 @@ Exit codes: 0 if all files are valid, 1 if one is not.`,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return validateFiles(cmd, names, strict, output)
 		},
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault), // files
 	}
 	command.Flags().BoolVar(&strict, "strict", false, "Let warnings fail.")
 	outputFlag(command, &output, outputText, outputJSON, outputYAML)

@@ -97,7 +97,7 @@ func (o *fleetOptions) addFlags(command *cobra.Command) {
 	o.Lag, o.Settle = changeLag, settleTime
 	flags := command.Flags()
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "Kubeconfig `file`. Default: kubectl's, or a pod's service account.")
-	flags.StringVar(&o.context, "context", "", contextUsage)
+	addContext(command, &o.context)
 	flags.StringVar(&o.Namespace, "proxy-namespace", proxyNamespace, "The `namespace` of the proxy's pods.")
 	flags.StringVar(&o.Selector, "selector", proxySelector, "Label `selector` of the pods of the proxy.")
 	flags.StringVar(&o.Metrics, "port", metricsPort, "Port `number` of metricsBindAddress.")

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -21,7 +23,7 @@ func (e *onNode) addFlags(command *cobra.Command, usage string) {
 	flags := command.Flags()
 	flags.StringVar(&e.node, "node", "", usage)
 	flags.StringVar(&e.proxies, "proxy-namespace", proxyNamespace, "The `namespace` of the proxy's pods, with --node.")
-	flags.StringVar(&e.context, "context", "", contextUsage)
+	addContext(command, &e.context)
 	_ = command.RegisterFlagCompletionFunc("node", e.completeNodes)
 }
 
@@ -36,12 +38,21 @@ func (e *onNode) completeNodes(cmd *cobra.Command, _ []string, _ string) ([]stri
 	return of.Nodes(ctx), cobra.ShellCompDirectiveNoFileComp
 }
 
-// fleet returns the fleet with this proxy only. timeout bounds what is asked.
+// check rejects flags that have no effect: this node is not to be taken for one of another cluster.
+func (e *onNode) check(cmd *cobra.Command) error {
+	if e.node == "" && (cmd.Flags().Changed("context") || cmd.Flags().Changed("proxy-namespace")) {
+		return app.UsageError{Err: errors.New("--context and --proxy-namespace need --node: without it, this node is looked at")}
+	}
+	return nil
+}
+
+// fleet returns the fleet with this proxy only. timeout bounds what is asked; 0 is that of other requests to the API server.
 func (e *onNode) fleet(timeout time.Duration) (*fleet.Fleet, error) {
 	config, err := restConfig("", e.context, "kube-proxy")
 	if err != nil {
 		return nil, err
 	}
+	config.Timeout = cmp.Or(timeout, config.Timeout)
 	return fleet.New(config, fleet.Options{Selection: fleet.Selection{Namespace: e.proxies, Node: e.node}, Timeout: timeout})
 }
 

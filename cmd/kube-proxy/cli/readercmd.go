@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -51,8 +54,19 @@ It asks the proxy on this node, or with --node the one on another node, by a por
 --try run in its pod, where Ctrl-C does not end them). Where no proxy runs, --manifests or --kubeconfig shows what one on the Node
 --node would do, configured by --config.`
 
-// contextUsage is the usage of a flag that several commands have.
-const contextUsage = "Context `name` of the kubeconfig."
+// addContext adds the flag with the context of the kubeconfig.
+func addContext(command *cobra.Command, context *string) {
+	command.Flags().StringVar(context, "context", "", "Context `name` of the kubeconfig.")
+	_ = command.RegisterFlagCompletionFunc("context", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		rules := clientcmd.NewDefaultClientConfigLoadingRules()
+		rules.ExplicitPath, _ = cmd.Flags().GetString("kubeconfig")
+		known, err := rules.Load()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return slices.Sorted(maps.Keys(known.Contexts)), cobra.ShellCompDirectiveNoFileComp
+	})
+}
 
 // addFlags adds the flags to a command.
 func (o *readerOptions) addFlags(command *cobra.Command) {
@@ -80,7 +94,7 @@ func (o *readerOptions) addNamespace(command *cobra.Command) {
 // accepts, is a name.
 func (o *readerOptions) qualified(name string) string { return inspect.Qualified(o.namespace, name) }
 
-// completeServices and completeNamespaces list what the proxy that runs on this node serves: with --namespace, names without one.
+// completeServices and completeNamespaces list what the command would read: with --namespace, names without one.
 func (o *readerOptions) completeServices(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	return o.complete(cmd, args, func(ctx context.Context, from inspect.Reader) []string {
 		names := inspect.ServiceNames(ctx, from)
@@ -105,12 +119,19 @@ func (o *readerOptions) complete(cmd *cobra.Command, args []string, names func(c
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	client, err := inspect.NewClient(o.server, time.Second)
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+	defer cancel()
+	cmd.SetContext(ctx)
+	o.timeout = completionTimeout
+	from, err := o.open(cmd)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return names(cmd.Context(), client), cobra.ShellCompDirectiveNoFileComp
+	return names(ctx, from), cobra.ShellCompDirectiveNoFileComp
 }
+
+// completionTimeout is how long a shell's user waits for a completion.
+const completionTimeout = 2 * time.Second
 
 // running reports whether a running proxy is to be asked.
 func (o *readerOptions) running() bool { return o.manifests == "" && o.kubeconfig == "" }
@@ -127,11 +148,13 @@ func (o *readerOptions) check(cmd *cobra.Command) error {
 		return app.UsageError{Err: errors.New("--server names a running proxy: it excludes --manifests and --kubeconfig")}
 	case o.running() && o.configFile != "":
 		return app.UsageError{Err: errors.New("--config needs --manifests or --kubeconfig: a running proxy has its own")}
+	case o.running() && !cmd.Flags().Changed("from"): // a pod as the source is looked up there
+		return o.onNode.check(cmd)
 	}
 	return nil
 }
 
-// clusterTimeout bounds the reading of a whole cluster.
+// clusterTimeout bounds the reading of a whole cluster, and any other request to the API server.
 const clusterTimeout = time.Minute
 
 // open returns the reader that the flags ask for.
@@ -224,7 +247,7 @@ func (o *readerOptions) configuration(cmd *cobra.Command) (*config.KubeProxyConf
 	return cfg, gates, nil
 }
 
-// restConfig finds the API server as kubectl does, or as a pod. kubeconfig and context may be empty.
+// restConfig finds the API server as kubectl does, or as a pod. kubeconfig and context may be empty. Each request takes at most clusterTimeout.
 func restConfig(kubeconfig, context, userAgent string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = kubeconfig
@@ -235,6 +258,7 @@ func restConfig(kubeconfig, context, userAgent string) (*rest.Config, error) {
 	case err != nil:
 		return nil, fmt.Errorf("find the API server: %w", err)
 	}
+	client.Timeout = clusterTimeout
 	return rest.AddUserAgent(client, userAgent), nil
 }
 
@@ -255,8 +279,8 @@ func progress(cmd *cobra.Command) terminal.Progress {
 	return terminal.Progress{Out: cmd.ErrOrStderr()}
 }
 
-// isTerminal reports whether out is a terminal.
+// isTerminal reports whether out is a terminal whose lines can be cleared.
 func isTerminal(out io.Writer) bool {
 	_, _, err := term.TerminalSize(out)
-	return err == nil
+	return err == nil && os.Getenv("TERM") != "dumb"
 }

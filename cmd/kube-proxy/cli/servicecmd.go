@@ -121,13 +121,14 @@ func (o *serviceOptions) run(cmd *cobra.Command, round func(*cobra.Command, insp
 	defer stop()
 	cmd.SetContext(ctx)
 	out := cmd.OutOrStdout()
-	watch := inspect.Watch{Interval: o.interval, Out: out, Separator: o.separator(), Terminal: o.textual() && isTerminal(out)}
+	failed := func(err error) { printLines(cmd.ErrOrStderr(), "error: ", err) } // it may end while this is watched
+	watch := inspect.Watch{Interval: o.interval, Out: out, Separator: o.separator(), Terminal: o.textual() && isTerminal(out), Failed: failed}
 	return watch.Run(ctx, func() error {
 		if err := round(cmd, from); err != nil {
 			return err
 		}
 		if err := failing(cmd, from, ""); err != nil && ctx.Err() == nil { // the end of the watch is no error
-			printLines(cmd.ErrOrStderr(), "error: ", err) // it may end while this is watched
+			failed(err)
 		}
 		return nil
 	})

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/utils/clock"
 
@@ -82,7 +83,12 @@ func TestCommandsTellTheState(t *testing.T) {
 	}
 	sync(nil, nil)()
 	waiting = []string{"the Node object of this node"}
+	o.Queued(time.Now().Add(-time.Minute))
 	var out, errs bytes.Buffer
+	if code := Run([]string{"service", "describe", "later", "--server", server.URL}, &out, &errs); code != app.ExitFailure || !strings.Contains(errs.String(), "not served: "+status.WhyNotServed+"; changes that arrived in the last 1m") {
+		t.Errorf("exit code %d\n%s%s", code, &out, &errs)
+	}
+	errs.Reset()
 	if code := Run([]string{"service", "list", "--server", server.URL}, &out, &errs); code != 0 || errs.String() != "Warning: the proxy waits for the Node object of this node\n" {
 		t.Errorf("exit code %d\n%s%s", code, &out, &errs)
 	}

@@ -4,7 +4,9 @@ package host
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -51,8 +53,9 @@ func Apart(ctx context.Context, program string, args ...string) *exec.Cmd {
 	return command
 }
 
-// Processes returns the ids of the other processes in this network namespace whose name has a prefix, as far as they
-// are visible: a pod that does not share the host's process namespace sees only its own.
+// Processes returns the ids of the other daemons in this network namespace whose name has a prefix, as far as they
+// are visible: a pod that does not share the host's process namespace sees only its own. A daemon has flags only; a process whose first
+// argument is none is a command of the same program. An error means that there may be others: those of root say nothing to other users.
 func Processes(prefix string) ([]int, error) {
 	own, err := NetworkNamespace()
 	if err != nil {
@@ -63,6 +66,7 @@ func Processes(prefix string) ([]int, error) {
 		return nil, err
 	}
 	var pids []int
+	var failed error
 	for _, folder := range folders {
 		pid, err := strconv.Atoi(filepath.Base(folder))
 		if err != nil || pid == os.Getpid() {
@@ -70,10 +74,22 @@ func Processes(prefix string) ([]int, error) {
 		}
 		// A process that has ended has neither.
 		command, _ := os.ReadFile(filepath.Join(folder, "comm"))
-		namespace, _ := os.Readlink(filepath.Join(folder, "ns/net"))
-		if strings.HasPrefix(string(command), prefix) && namespace == own {
+		if !strings.HasPrefix(string(command), prefix) || !daemon(folder) {
+			continue
+		}
+		namespace, err := os.Readlink(filepath.Join(folder, "ns/net"))
+		switch {
+		case errors.Is(err, fs.ErrPermission):
+			failed = fmt.Errorf("find the network namespace of process %d: %w", pid, err)
+		case namespace == own:
 			pids = append(pids, pid)
 		}
 	}
-	return pids, nil
+	return pids, failed
+}
+
+func daemon(folder string) bool {
+	line, _ := os.ReadFile(filepath.Join(folder, "cmdline"))
+	_, arguments, _ := strings.Cut(string(line), "\x00")
+	return arguments == "" || strings.HasPrefix(arguments, "-")
 }

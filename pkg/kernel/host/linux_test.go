@@ -3,6 +3,8 @@
 package host
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,19 +47,23 @@ func TestEffective(t *testing.T) {
 	}
 }
 
+// TestProcesses starts a daemon, which has flags only, after a command of the same program.
 func TestProcesses(t *testing.T) {
-	sleep, err := exec.LookPath("sleep")
+	program, err := exec.LookPath("tail")
 	if err != nil {
 		t.Skip(err)
 	}
-	const name = "host-sleeper"
+	const name = "host-daemon"
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.Symlink(sleep, path); err != nil {
+	if err := os.Symlink(program, path); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(path, "60")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+	command, cmd := exec.Command(path, os.DevNull, "-f"), exec.Command(path, "-f", os.DevNull)
+	for _, c := range []*exec.Cmd{command, cmd} {
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Process.Kill(); _ = c.Wait() })
 	}
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		pids, err := Processes(name)
@@ -69,6 +75,18 @@ func TestProcesses(t *testing.T) {
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("got %v, want %d", pids, cmd.Process.Pid)
+		}
+	}
+	if os.Getuid() == 0 {
+		seen := make(chan error)
+		go func() { // of another user, on a thread that ends with it
+			runtime.LockOSThread()
+			_, _, _ = unix.RawSyscall(unix.SYS_SETRESUID, 65534, 65534, 65534)
+			_, err := Processes(name)
+			seen <- err
+		}()
+		if err := <-seen; !errors.Is(err, fs.ErrPermission) {
+			t.Errorf("another user: %v", err)
 		}
 	}
 	_ = cmd.Process.Kill()

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 )
@@ -140,7 +142,7 @@ func adviceFor(output string) string {
 		{"do you need to insmod", "the kernel has no such table: load the modules iptable_nat and iptable_filter (ip6table_... for IPv6), or use the nft variant"},
 		{"open lock file", "the lock must be the host's: in a DaemonSet, the volumeMounts line {name: xtables-lock, mountPath: /run/xtables.lock} of the container kube-proxy, and its volume, grant it"},
 		{"Permission denied", netlink.NeedsNetAdmin},
-		{"Operation not permitted", netlink.NeedsNetAdmin},
+		{"Operation not permitted", nf.Advice(unix.EPERM)},
 		{"Table does not exist", "the kernel lacks x_tables: use the nft variant"},
 		{"Device or resource busy", "an external rule still jumps to the chain: find it with iptables-save"},
 		{"RULE_APPEND failed", "the kernel refuses the rule: a module that it needs (xt_...) may be missing"},

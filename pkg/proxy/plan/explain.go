@@ -301,6 +301,9 @@ func (p *Plan) unrouted(packet Packet) Path {
 // almost describes the Service that a packet would be for, had it another address or port; "" if there is none.
 func (p *Plan) almost(packet Packet) string {
 	to, family := packet.To.Addr(), cluster.FamilyOf(packet.To.Addr())
+	if !p.options.Serves(p.snapshot.Node, family) {
+		return family.String() + " is not served on this node"
+	}
 	if route, is := p.Frontends.Get(Frontend{Addr: family.Unspecified(), Protocol: packet.Protocol, Port: packet.To.Port()}); is {
 		served := slices.DeleteFunc(slices.Clone(p.Node.NodePortAddrs), func(a netip.Addr) bool { return cluster.FamilyOf(a) != family })
 		if to.IsLoopback() || slices.Contains(p.Node.Addrs, to) {

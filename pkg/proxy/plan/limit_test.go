@@ -229,6 +229,25 @@ func TestSingleStack(t *testing.T) {
 	}
 }
 
+// TestFamiliesServed serves what this node can, of what the policy wants, and an explanation says so.
+func TestFamiliesServed(t *testing.T) {
+	s := wide(1, 1, 1)
+	s.ClusterIPs = addrs("172.30.0.1", "fd00:30::1")
+	for _, test := range []struct {
+		families []cluster.Family
+		single   bool
+		want     int
+	}{{nil, false, 2}, {[]cluster.Family{cluster.IPv4}, false, 1}, {[]cluster.Family{cluster.IPv4}, true, 0}} {
+		snap := snapshotOf(s)
+		snap.Node = &cluster.Node{Name: thisNode, Addresses: addrs("fd00:9::1")}
+		p := Compute(snap, &Options{Families: test.families, SingleStack: test.single}, nil)
+		path := p.Explain(Packet{Source: netip.MustParseAddr("fd00:9::9"), To: netip.MustParseAddrPort("[fd00:30::1]:80"), Protocol: cluster.TCP})
+		if got, says := p.Frontends.Len(), path.Why == "IPv6 is not served on this node"; got != test.want || says != (test.families != nil) {
+			t.Errorf("%+v: %d frontends, %q", test, got, path.Why)
+		}
+	}
+}
+
 // TestLocalhostRejects lists all combinations that reject, and the others.
 func TestLocalhostRejects(t *testing.T) {
 	tcp, udp := Frontend{cluster.IPv4.Unspecified(), cluster.TCP, 30000}, Frontend{cluster.IPv4.Unspecified(), cluster.UDP, 30000}

@@ -20,6 +20,8 @@ type Options struct {
 	NodeCIDR     bool
 	// SingleStack serves only the family of the node's primary address, and both families until that is known.
 	SingleStack bool
+	// Families are those that this node can serve; none means both.
+	Families []cluster.Family
 	// MasqueradeAll masquerades every connection to a cluster IP.
 	MasqueradeAll bool
 	// Limits bounds the rules of one Service.
@@ -96,6 +98,11 @@ func (l LocalTraffic) Is(source netip.Addr, arrived string) bool {
 
 // Serves reports whether a family is served on a node.
 func (o *Options) Serves(node *cluster.Node, family cluster.Family) bool {
+	return o.Wants(node, family) && (o.Families == nil || slices.Contains(o.Families, family))
+}
+
+// Wants reports whether a family is served on a node if it can be.
+func (o *Options) Wants(node *cluster.Node, family cluster.Family) bool {
 	primary, known := node.Primary()
 	return !o.SingleStack || !known || family == primary
 }

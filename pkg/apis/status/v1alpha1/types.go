@@ -84,7 +84,8 @@ type Info struct {
 	// Observed is the number of Services with each problem that only the running proxy sees: RefusedByKernel, ChangeDelayed,
 	// HealthCheckNotServed.
 	Observed map[string]int `json:"observed,omitempty"`
-	// Problems are what is wrong with the proxy's files and settings, and the node: InvalidConfiguration, InvalidManifest, NoEndpointInClusterCIDR, DataplaneBroken.
+	// Problems are what is wrong with the proxy's files and settings, and the node: InvalidConfiguration, InvalidManifest, NoEndpointInClusterCIDR,
+	// FamilyNotServed, DataplaneBroken.
 	Problems []Problem `json:"problems,omitempty"`
 	// Sync is the last sync, which may have failed.
 	Sync *Sync `json:"sync,omitempty"`

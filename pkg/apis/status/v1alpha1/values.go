@@ -30,9 +30,10 @@ const (
 	EndpointGone               = "Gone"
 )
 
-// The reasons of Info.Problems about files, and about what the canary finds.
+// The reasons of Info.Problems about files, about an IP family that cannot be served, and about what the canary finds.
 const (
 	ReasonDataplane            = "DataplaneBroken"
+	ReasonFamilyNotServed      = "FamilyNotServed"
 	ReasonInvalidConfiguration = "InvalidConfiguration"
 	ReasonInvalidManifest      = "InvalidManifest"
 )
