@@ -1,9 +1,9 @@
 package app
 
 import (
-	"cmp"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	cliflag "k8s.io/component-base/cli/flag"
@@ -32,14 +32,14 @@ func (o *Options) FlagSets() cliflag.NamedFlagSets {
 	o.addConntrackFlags(groups.FlagSet("connection tracking"))
 	o.addIPVSFlags(groups.FlagSet("IPVS"))
 	o.addPlatformFlags(groups.FlagSet("Windows"))
-	logsapi.AddFlags(&o.flags.Logging, groups.FlagSet(loggingGroup))
+	o.addLoggingFlags(groups.FlagSet(loggingGroup))
 	verflag.AddFlags(groups.FlagSet("general"))
 	groups.FlagSet("general").BoolP("help", "h", false, "Print this help.")
 
 	for _, fs := range groups.FlagSets {
 		fs.VisitAll(func(f *pflag.Flag) {
 			f.Hidden = f.Hidden || Deprecation(f.Name) != ""
-			if field := FieldOf(f.Name); field != "" && f.Name != HostnameFlag {
+			if ignored(f) {
 				first, rest, more := strings.Cut(f.Usage, "\n")
 				f.Usage = first + " Ignored with --config."
 				if more {
@@ -57,7 +57,7 @@ const gatesFlag = "feature-gates"
 func (o *Options) addFileFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&o.ConfigFile, "config", "", "Configuration `file`, in version v1alpha2 or v1alpha1.")
 	fs.StringVar(&o.writeConfigTo, "write-config-to", "", "Write the configuration with every default to this `file`, in version v1alpha2, then exit.")
-	fs.Var(cliflag.NewMapStringBool(&o.flags.FeatureGates), gatesFlag,
+	AddField(fs, cliflag.NewMapStringBool(&o.flags.FeatureGates), gatesFlag, "featureGates",
 		"Comma-separated list of name=true|false that turns features on and off; \"kube-proxy config feature-gates\" describes them.\n"+gateLines())
 }
 
@@ -77,8 +77,8 @@ func (o *Options) addRunFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.relistGuard, "relist-guard", true, "Hold back a list that would remove more than 90 % of at least 100 endpoints, until the API server repeats it.")
 	fs.Var(&o.startupTaint, "startup-taint", "Remove this `taint`, KEY[=VALUE]:EFFECT, from the Node once its Services are served. It needs the right to patch nodes.")
 	fs.Var(oneOf(&o.canary, check.NoCanary, check.CanaryReports, check.CanaryHealthz), "dataplane-canary", "Try the rules each second: none, report (by a metric, an Event and the status page what is broken), or healthz (/healthz and health check node ports fail, too).")
-	fs.Int32Var(o.flags.OOMScoreAdj, "oom-score-adj", *o.flags.OOMScoreAdj, "oom_score_adj of this process, from -1000 to 1000.")
-	fs.DurationVar(&o.flags.ConfigSyncPeriod.Duration, "config-sync-period", o.flags.ConfigSyncPeriod.Duration, "No effect. Greater than 0.")
+	AddField(fs, o.flags.OOMScoreAdj, "oom-score-adj", "linux.oomScoreAdj", "oom_score_adj of this process, from -1000 to 1000.")
+	AddField(fs, &o.flags.ConfigSyncPeriod.Duration, "config-sync-period", "configSyncPeriod", "No effect. Greater than 0.")
 	for _, name := range []string{"boot-id-file", "machine-id-file"} {
 		fs.String(name, "", "No effect.")
 	}
@@ -86,74 +86,74 @@ func (o *Options) addRunFlags(fs *pflag.FlagSet) {
 
 func (o *Options) addClientFlags(fs *pflag.FlagSet) {
 	client := &o.flags.ClientConnection
-	fs.StringVar(&client.Kubeconfig, "kubeconfig", client.Kubeconfig, "Kubeconfig `file`. Without it and without --master, the pod's service account is used.")
+	AddField(fs, &client.Kubeconfig, "kubeconfig", "clientConnection.kubeconfig", "Kubeconfig `file`. Without it and without --master, the pod's service account is used.")
 	fs.StringVar(&o.master, "master", "", "`URL` of the API server. Overrides the kubeconfig.")
-	fs.StringVar(&client.ContentType, "kube-api-content-type", client.ContentType, "Media type in which Events are sent to the API server.")
-	fs.Float32Var(&client.QPS, "kube-api-qps", client.QPS, "Requests a second to the API server, on average.")
-	fs.Int32Var(&client.Burst, "kube-api-burst", client.Burst, "Requests to the API server at once, above --kube-api-qps.")
+	AddField(fs, &client.ContentType, "kube-api-content-type", "clientConnection.contentType", "Media type in which Events are sent to the API server.")
+	AddField(fs, &client.QPS, "kube-api-qps", "clientConnection.qps", "Requests a second to the API server, on average.")
+	AddField(fs, &client.Burst, "kube-api-burst", "clientConnection.burst", "Requests to the API server at once, above --kube-api-qps.")
 }
 
 // HostnameFlag is the only flag of a configuration field that overrides a file.
 const HostnameFlag = "hostname-override"
 
 func (o *Options) addNodeFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.flags.HostnameOverride, HostnameFlag, o.flags.HostnameOverride, "Node `name`; empty means the host name. Overrides the configuration file.")
-	fs.StringVar(&o.flags.BindAddress, "bind-address", o.flags.BindAddress, "`IP` that replaces the primary IP of this node; 0.0.0.0 and :: have no effect. No socket is bound to it.")
+	AddField(fs, &o.flags.HostnameOverride, HostnameFlag, "hostnameOverride", "Node `name`; empty means the host name. Overrides the configuration file.")
+	AddField(fs, &o.flags.BindAddress, "bind-address", "nodeIPOverride", "`IP` that replaces the primary IP of this node; 0.0.0.0 and :: have no effect. No socket is bound to it.")
 }
 
 func (o *Options) addModeFlags(fs *pflag.FlagSet) {
 	ipt := &o.flags.IPTables
-	fs.StringVar((*string)(&o.flags.Mode), "proxy-mode", string(o.flags.Mode), "Proxy `mode`: iptables or nftables. Empty means iptables.")
-	fs.Int32Var(ipt.MasqueradeBit, "iptables-masquerade-bit", *ipt.MasqueradeBit, "Bit of the packet mark, 0 to 31, that asks for masquerading, in iptables mode.")
-	fs.BoolVar(&ipt.MasqueradeAll, "masquerade-all", ipt.MasqueradeAll, "Masquerade all traffic to cluster IPs.")
-	fs.BoolVar(ipt.LocalhostNodePorts, "iptables-localhost-nodeports", *ipt.LocalhostNodePorts, "Accept NodePort traffic to 127.0.0.1 in iptables mode.")
-	fs.DurationVar(&ipt.SyncPeriod.Duration, "iptables-sync-period", ipt.SyncPeriod.Duration, "Longest time until a failed sync is tried again, in iptables and nftables mode. Greater than 0.")
-	fs.DurationVar(&ipt.MinSyncPeriod.Duration, "iptables-min-sync-period", ipt.MinSyncPeriod.Duration, "Least time from a sync to the next, in iptables and nftables mode. 0 means none.")
+	AddField(fs, (*string)(&o.flags.Mode), "proxy-mode", "mode", "Proxy `mode`: iptables or nftables. Empty means iptables.")
+	AddField(fs, ipt.MasqueradeBit, "iptables-masquerade-bit", "iptables.masqueradeBit", "Bit of the packet mark, 0 to 31, that asks for masquerading, in iptables mode.")
+	AddField(fs, &ipt.MasqueradeAll, "masquerade-all", "linux.masqueradeAll", "Masquerade all traffic to cluster IPs.")
+	AddField(fs, ipt.LocalhostNodePorts, "iptables-localhost-nodeports", "iptables.localhostNodePorts", "Accept NodePort traffic to 127.0.0.1 in iptables mode.")
+	AddField(fs, &ipt.SyncPeriod.Duration, "iptables-sync-period", "syncPeriod", "Longest time until a failed sync is tried again, in iptables and nftables mode. Greater than 0.")
+	AddField(fs, &ipt.MinSyncPeriod.Duration, "iptables-min-sync-period", "minSyncPeriod", "Least time from a sync to the next, in iptables and nftables mode. 0 means none.")
 }
 
 func (o *Options) addTrafficFlags(fs *pflag.FlagSet) {
-	fs.StringVar((*string)(&o.flags.DetectLocalMode), "detect-local-mode", string(o.flags.DetectLocalMode), "How traffic of local pods is detected: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix. Empty means ClusterCIDR.")
-	fs.StringVar(&o.flags.ClusterCIDR, "cluster-cidr", o.flags.ClusterCIDR, "`CIDR` of the pods, or two with a comma, one of each family. For --detect-local-mode=ClusterCIDR.")
-	fs.StringVar(&o.flags.DetectLocal.BridgeInterface, "pod-bridge-interface", o.flags.DetectLocal.BridgeInterface, "Bridge of the local pods. For --detect-local-mode=BridgeInterface.")
-	fs.StringVar(&o.flags.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", o.flags.DetectLocal.InterfaceNamePrefix, "Prefix of the names of local pods' interfaces. For --detect-local-mode=InterfaceNamePrefix.")
-	fs.StringSliceVar(&o.flags.NodePortAddresses, "nodeport-addresses", o.flags.NodePortAddresses, "CIDRs of the addresses that accept NodePort traffic, and the keywords primary, localhost and all. Empty means all in iptables mode and primary in nftables mode.")
+	AddField(fs, (*string)(&o.flags.DetectLocalMode), "detect-local-mode", "detectLocalMode", "How traffic of local pods is detected: ClusterCIDR, NodeCIDR, BridgeInterface or InterfaceNamePrefix. Empty means ClusterCIDR.")
+	AddField(fs, &o.flags.ClusterCIDR, "cluster-cidr", "detectLocal.clusterCIDRs", "`CIDR` of the pods, or two with a comma, one of each family. For --detect-local-mode=ClusterCIDR.")
+	AddField(fs, &o.flags.DetectLocal.BridgeInterface, "pod-bridge-interface", "detectLocal.bridgeInterface", "Bridge of the local pods. For --detect-local-mode=BridgeInterface.")
+	AddField(fs, &o.flags.DetectLocal.InterfaceNamePrefix, "pod-interface-name-prefix", "detectLocal.interfaceNamePrefix", "Prefix of the names of local pods' interfaces. For --detect-local-mode=InterfaceNamePrefix.")
+	AddField(fs, &o.flags.NodePortAddresses, "nodeport-addresses", "nodePortAddresses", "CIDRs of the addresses that accept NodePort traffic, and the keywords primary, localhost and all. Empty means all in iptables mode and primary in nftables mode.")
 }
 
 func (o *Options) addServerFlags(fs *pflag.FlagSet) {
-	fs.StringVar(&o.flags.HealthzBindAddress, "healthz-bind-address", o.flags.HealthzBindAddress, "`IP:port` of the health check server; empty switches it off.")
-	fs.StringVar(&o.flags.MetricsBindAddress, "metrics-bind-address", o.flags.MetricsBindAddress, "`IP:port` of the metrics server; empty means the default.")
-	fs.BoolVar(&o.flags.BindAddressHardFail, "bind-address-hard-fail", o.flags.BindAddressHardFail, "End the process when one of these addresses cannot be bound.")
+	AddField(fs, &o.flags.HealthzBindAddress, "healthz-bind-address", "healthzBindAddress", "`IP:port` of the health check server; empty switches it off.")
+	AddField(fs, &o.flags.MetricsBindAddress, "metrics-bind-address", "metricsBindAddress", "`IP:port` of the metrics server; empty means the default.")
+	AddField(fs, &o.flags.BindAddressHardFail, "bind-address-hard-fail", "bindAddressHardFail", "End the process when one of these addresses cannot be bound.")
 	fs.Var(oneOf(&o.connections, metrics.NoConnections, metrics.ServiceConnections, metrics.EndpointConnections), "connection-metrics", "Metrics of new connections: none, service (a series for each port of a Service), or endpoint (also one for each endpoint).")
 	fs.Var(oneOf(&o.counters, counterLevels()...), "connection-counters", "What the kernel counts in nftables mode: endpoint (connections to each endpoint and address of a Service), service (to each address), none, or auto, what fits into 64 MiB in each family.")
-	fs.BoolVar(&o.flags.EnableProfiling, "profiling", o.flags.EnableProfiling, "Serve /debug/pprof on the metrics server.")
-	fs.StringVar(&o.flags.ShowHiddenMetricsForVersion, "show-hidden-metrics-for-version", o.flags.ShowHiddenMetricsForVersion, "Show again the metrics hidden in this `version`, which must be the previous minor one.")
-	fs.Int32Var(&o.flags.HealthzPort, "healthz-port", o.flags.HealthzPort, "Port of the health check server; 0 switches it off.")
-	fs.Int32Var(&o.flags.MetricsPort, "metrics-port", o.flags.MetricsPort, "Port of the metrics server; 0 switches it off.")
+	AddField(fs, &o.flags.EnableProfiling, "profiling", "enableProfiling", "Serve /debug/pprof on the metrics server.")
+	AddField(fs, &o.flags.ShowHiddenMetricsForVersion, "show-hidden-metrics-for-version", "showHiddenMetricsForVersion", "Show again the metrics hidden in this `version`, which must be the previous minor one.")
+	AddField(fs, &o.flags.HealthzPort, "healthz-port", "healthzBindAddress", "Port of the health check server; 0 switches it off.")
+	AddField(fs, &o.flags.MetricsPort, "metrics-port", "metricsBindAddress", "Port of the metrics server; 0 switches it off.")
 }
 
 func (o *Options) addConntrackFlags(fs *pflag.FlagSet) {
 	ct := &o.flags.Conntrack
-	fs.Int32Var(ct.MaxPerCore, "conntrack-max-per-core", *ct.MaxPerCore, "Limit of tracked connections for each CPU core; 0 leaves the limit unchanged.")
-	fs.Int32Var(ct.Min, "conntrack-min", *ct.Min, "Least limit of tracked connections, regardless of the number of cores.")
-	fs.DurationVar(&ct.TCPEstablishedTimeout.Duration, "conntrack-tcp-timeout-established", ct.TCPEstablishedTimeout.Duration, "How long an idle TCP connection is tracked; 0 leaves the timeout unchanged.")
-	fs.DurationVar(&ct.TCPCloseWaitTimeout.Duration, "conntrack-tcp-timeout-close-wait", ct.TCPCloseWaitTimeout.Duration, "How long an idle TCP connection in CLOSE_WAIT is tracked; 0 leaves the timeout unchanged.")
-	fs.BoolVar(&ct.TCPBeLiberal, "conntrack-tcp-be-liberal", ct.TCPBeLiberal, "Do not mark TCP packets outside of the window INVALID.")
-	fs.DurationVar(&ct.UDPTimeout.Duration, "conntrack-udp-timeout", ct.UDPTimeout.Duration, "How long an unanswered UDP flow is tracked; 0 leaves the timeout unchanged.")
-	fs.DurationVar(&ct.UDPStreamTimeout.Duration, "conntrack-udp-timeout-stream", ct.UDPStreamTimeout.Duration, "How long an answered UDP flow is tracked; 0 leaves the timeout unchanged.")
+	AddField(fs, ct.MaxPerCore, "conntrack-max-per-core", "linux.conntrack.maxPerCore", "Limit of tracked connections for each CPU core; 0 leaves the limit unchanged.")
+	AddField(fs, ct.Min, "conntrack-min", "linux.conntrack.min", "Least limit of tracked connections, regardless of the number of cores.")
+	AddField(fs, &ct.TCPEstablishedTimeout.Duration, "conntrack-tcp-timeout-established", "linux.conntrack.tcpEstablishedTimeout", "How long an idle TCP connection is tracked; 0 leaves the timeout unchanged.")
+	AddField(fs, &ct.TCPCloseWaitTimeout.Duration, "conntrack-tcp-timeout-close-wait", "linux.conntrack.tcpCloseWaitTimeout", "How long an idle TCP connection in CLOSE_WAIT is tracked; 0 leaves the timeout unchanged.")
+	AddField(fs, &ct.TCPBeLiberal, "conntrack-tcp-be-liberal", "linux.conntrack.tcpBeLiberal", "Do not mark TCP packets outside of the window INVALID.")
+	AddField(fs, &ct.UDPTimeout.Duration, "conntrack-udp-timeout", "linux.conntrack.udpTimeout", "How long an unanswered UDP flow is tracked; 0 leaves the timeout unchanged.")
+	AddField(fs, &ct.UDPStreamTimeout.Duration, "conntrack-udp-timeout-stream", "linux.conntrack.udpStreamTimeout", "How long an answered UDP flow is tracked; 0 leaves the timeout unchanged.")
 }
 
 // addIPVSFlags registers the flags of a mode that this proxy cannot run in, so that a command line with them can be written
 // to a file and converted.
 func (o *Options) addIPVSFlags(fs *pflag.FlagSet) {
 	ipvs := &o.flags.IPVS
-	fs.DurationVar(&ipvs.SyncPeriod.Duration, "ipvs-sync-period", ipvs.SyncPeriod.Duration, "As --iptables-sync-period, in ipvs mode.")
-	fs.DurationVar(&ipvs.MinSyncPeriod.Duration, "ipvs-min-sync-period", ipvs.MinSyncPeriod.Duration, "As --iptables-min-sync-period, in ipvs mode.")
-	fs.StringVar(&ipvs.Scheduler, "ipvs-scheduler", ipvs.Scheduler, "Name of the IPVS scheduler.")
-	fs.StringSliceVar(&ipvs.ExcludeCIDRs, "ipvs-exclude-cidrs", ipvs.ExcludeCIDRs, "CIDRs whose virtual servers are not changed.")
-	fs.BoolVar(&ipvs.StrictARP, "ipvs-strict-arp", ipvs.StrictARP, "Answer ARP only on the interface that has the address.")
-	fs.DurationVar(&ipvs.TCPTimeout.Duration, "ipvs-tcp-timeout", ipvs.TCPTimeout.Duration, "How long an idle TCP session is kept; 0 leaves the timeout unchanged.")
-	fs.DurationVar(&ipvs.TCPFinTimeout.Duration, "ipvs-tcpfin-timeout", ipvs.TCPFinTimeout.Duration, "How long a TCP session is kept after a FIN; 0 leaves the timeout unchanged.")
-	fs.DurationVar(&ipvs.UDPTimeout.Duration, "ipvs-udp-timeout", ipvs.UDPTimeout.Duration, "How long an idle UDP session is kept; 0 leaves the timeout unchanged.")
+	AddField(fs, &ipvs.SyncPeriod.Duration, "ipvs-sync-period", "syncPeriod", "As --iptables-sync-period, in ipvs mode.")
+	AddField(fs, &ipvs.MinSyncPeriod.Duration, "ipvs-min-sync-period", "minSyncPeriod", "As --iptables-min-sync-period, in ipvs mode.")
+	AddField(fs, &ipvs.Scheduler, "ipvs-scheduler", "ipvs.scheduler", "Name of the IPVS scheduler.")
+	AddField(fs, &ipvs.ExcludeCIDRs, "ipvs-exclude-cidrs", "ipvs.excludeCIDRs", "CIDRs whose virtual servers are not changed.")
+	AddField(fs, &ipvs.StrictARP, "ipvs-strict-arp", "ipvs.strictARP", "Answer ARP only on the interface that has the address.")
+	AddField(fs, &ipvs.TCPTimeout.Duration, "ipvs-tcp-timeout", "ipvs.tcpTimeout", "How long an idle TCP session is kept; 0 leaves the timeout unchanged.")
+	AddField(fs, &ipvs.TCPFinTimeout.Duration, "ipvs-tcpfin-timeout", "ipvs.tcpFinTimeout", "How long a TCP session is kept after a FIN; 0 leaves the timeout unchanged.")
+	AddField(fs, &ipvs.UDPTimeout.Duration, "ipvs-udp-timeout", "ipvs.udpTimeout", "How long an idle UDP session is kept; 0 leaves the timeout unchanged.")
 }
 
 // addPlatformFlags registers the flags that exist on Windows only.
@@ -162,66 +162,56 @@ func (o *Options) addPlatformFlags(fs *pflag.FlagSet) {
 		return
 	}
 	kernel := &o.flags.Winkernel
-	fs.BoolVar(&o.flags.WindowsRunAsService, "windows-service", o.flags.WindowsRunAsService, "Report to the service control manager.")
-	fs.StringVar(&kernel.NetworkName, "network-name", kernel.NetworkName, "Name of the HNS network.")
-	fs.StringVar(&kernel.SourceVip, "source-vip", kernel.SourceVip, "`IP` that load-balanced traffic is translated from.")
-	fs.BoolVar(&kernel.EnableDSR, "enable-dsr", kernel.EnableDSR, "Let answers go directly to the client.")
-	fs.StringVar(&kernel.RootHnsEndpointName, "root-hnsendpoint-name", kernel.RootHnsEndpointName, "HNS endpoint that joins the root namespace to the bridge.")
-	fs.BoolVar(&kernel.ForwardHealthCheckVip, "forward-healthcheck-vip", kernel.ForwardHealthCheckVip, "Forward the service's virtual IP on its health check port.")
+	AddField(fs, &o.flags.WindowsRunAsService, "windows-service", "windows.runAsService", "Report to the service control manager.")
+	AddField(fs, &kernel.NetworkName, "network-name", "winkernel.networkName", "Name of the HNS network.")
+	AddField(fs, &kernel.SourceVip, "source-vip", "winkernel.sourceVip", "`IP` that load-balanced traffic is translated from.")
+	AddField(fs, &kernel.EnableDSR, "enable-dsr", "winkernel.enableDSR", "Let answers go directly to the client.")
+	AddField(fs, &kernel.RootHnsEndpointName, "root-hnsendpoint-name", "winkernel.rootHnsEndpointName", "HNS endpoint that joins the root namespace to the bridge.")
+	AddField(fs, &kernel.ForwardHealthCheckVip, "forward-healthcheck-vip", "winkernel.forwardHealthCheckVip", "Forward the service's virtual IP on its health check port.")
 }
 
-// FieldOf returns the path in v1alpha2 of the configuration field that a flag sets; "" if it sets none, or logging's.
-func FieldOf(flag string) string {
-	return map[string]string{
-		gatesFlag:                           "featureGates",
-		"oom-score-adj":                     "linux.oomScoreAdj",
-		"config-sync-period":                "configSyncPeriod",
-		"kubeconfig":                        "clientConnection.kubeconfig",
-		"kube-api-content-type":             "clientConnection.contentType",
-		"kube-api-qps":                      "clientConnection.qps",
-		"kube-api-burst":                    "clientConnection.burst",
-		HostnameFlag:                        "hostnameOverride",
-		"bind-address":                      "nodeIPOverride",
-		"proxy-mode":                        "mode",
-		"iptables-masquerade-bit":           "iptables.masqueradeBit",
-		"masquerade-all":                    "linux.masqueradeAll",
-		"iptables-localhost-nodeports":      "iptables.localhostNodePorts",
-		"iptables-sync-period":              "syncPeriod",
-		"iptables-min-sync-period":          "minSyncPeriod",
-		"detect-local-mode":                 "detectLocalMode",
-		"cluster-cidr":                      "detectLocal.clusterCIDRs",
-		"pod-bridge-interface":              "detectLocal.bridgeInterface",
-		"pod-interface-name-prefix":         "detectLocal.interfaceNamePrefix",
-		"nodeport-addresses":                "nodePortAddresses",
-		"healthz-bind-address":              "healthzBindAddress",
-		"metrics-bind-address":              "metricsBindAddress",
-		"healthz-port":                      "healthzBindAddress",
-		"metrics-port":                      "metricsBindAddress",
-		"bind-address-hard-fail":            "bindAddressHardFail",
-		"profiling":                         "enableProfiling",
-		"show-hidden-metrics-for-version":   "showHiddenMetricsForVersion",
-		"conntrack-max-per-core":            "linux.conntrack.maxPerCore",
-		"conntrack-min":                     "linux.conntrack.min",
-		"conntrack-tcp-timeout-established": "linux.conntrack.tcpEstablishedTimeout",
-		"conntrack-tcp-timeout-close-wait":  "linux.conntrack.tcpCloseWaitTimeout",
-		"conntrack-tcp-be-liberal":          "linux.conntrack.tcpBeLiberal",
-		"conntrack-udp-timeout":             "linux.conntrack.udpTimeout",
-		"conntrack-udp-timeout-stream":      "linux.conntrack.udpStreamTimeout",
-		"ipvs-sync-period":                  "syncPeriod",
-		"ipvs-min-sync-period":              "minSyncPeriod",
-		"ipvs-scheduler":                    "ipvs.scheduler",
-		"ipvs-exclude-cidrs":                "ipvs.excludeCIDRs",
-		"ipvs-strict-arp":                   "ipvs.strictARP",
-		"ipvs-tcp-timeout":                  "ipvs.tcpTimeout",
-		"ipvs-tcpfin-timeout":               "ipvs.tcpFinTimeout",
-		"ipvs-udp-timeout":                  "ipvs.udpTimeout",
-		"windows-service":                   "windows.runAsService",
-		"network-name":                      "winkernel.networkName",
-		"source-vip":                        "winkernel.sourceVip",
-		"enable-dsr":                        "winkernel.enableDSR",
-		"root-hnsendpoint-name":             "winkernel.rootHnsEndpointName",
-		"forward-healthcheck-vip":           "winkernel.forwardHealthCheckVip",
-	}[flag]
+func (o *Options) addLoggingFlags(fs *pflag.FlagSet) {
+	logsapi.AddFlags(&o.flags.Logging, fs)
+	for name, field := range map[string]string{
+		"logging-format": "format", "log-flush-frequency": "flushFrequency", "v": "verbosity", "vmodule": "vmodule",
+		"log-text-split-stream": "options.text.splitStream", "log-text-info-buffer-size": "options.text.infoBufferSize",
+		"log-json-split-stream": "options.json.splitStream", "log-json-info-buffer-size": "options.json.infoBufferSize",
+	} {
+		_ = fs.SetAnnotation(name, setsField, []string{loggingGroup + "." + field}) // it is there
+	}
+}
+
+// setsField is the annotation of a flag with the path in v1alpha2 of the configuration field that it sets.
+const setsField = "field"
+
+// FieldOf returns the path of the field that a flag sets; "" if it sets none.
+func FieldOf(f *pflag.Flag) string { return strings.Join(f.Annotations[setsField], "") }
+
+// AddField registers a flag that sets a field, which has its default.
+func AddField(fs *pflag.FlagSet, value any, name, field, usage string) {
+	switch at := value.(type) {
+	case *bool:
+		fs.BoolVar(at, name, *at, usage)
+	case *int32:
+		fs.Int32Var(at, name, *at, usage)
+	case *float32:
+		fs.Float32Var(at, name, *at, usage)
+	case *string:
+		fs.StringVar(at, name, *at, usage)
+	case *[]string:
+		fs.StringSliceVar(at, name, *at, usage)
+	case *time.Duration:
+		fs.DurationVar(at, name, *at, usage)
+	case pflag.Value:
+		fs.Var(at, name, usage)
+	}
+	_ = fs.SetAnnotation(name, setsField, []string{field}) // it is there
+}
+
+// ignored reports whether a flag has no effect with --config.
+func ignored(f *pflag.Flag) bool {
+	field := FieldOf(f)
+	return field != "" && f.Name != HostnameFlag && !strings.HasPrefix(field, loggingGroup+".")
 }
 
 // flagOf returns the flag that sets the field at a path, as it is written on a command line, and which of the feature gates. If there are
@@ -229,7 +219,7 @@ func FieldOf(flag string) string {
 func flagOf(path string, mode config.ProxyMode, flags *pflag.FlagSet) string {
 	best := ""
 	flags.VisitAll(func(f *pflag.Flag) {
-		if !sets(f.Name, path) || isPeriodOfOtherMode(f.Name, mode) {
+		if !sets(f, path) || isPeriodOfOtherMode(f, mode) {
 			return
 		}
 		if best == "" || f.Changed || Deprecation(f.Name) == "" && Deprecation(best) != "" {
@@ -239,24 +229,24 @@ func flagOf(path string, mode config.ProxyMode, flags *pflag.FlagSet) string {
 	if best == "" {
 		return path
 	}
-	if gate, is := strings.CutPrefix(path, FieldOf(best)+"."); is && best == gatesFlag {
+	if gate, is := strings.CutPrefix(path, FieldOf(flags.Lookup(best))+"."); is && best == gatesFlag {
 		return "--" + best + "=" + gate
 	}
 	return "--" + best
 }
 
 // sets reports whether a flag sets the field at a path, or a section or list that contains it.
-func sets(flag, path string) bool {
-	field := cmp.Or(FieldOf(flag), LoggingFieldOf(flag))
+func sets(f *pflag.Flag, path string) bool {
+	field := FieldOf(f)
 	rest, found := strings.CutPrefix(path, field)
 	return field != "" && found && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
 // isPeriodOfOtherMode reports whether a flag is one of the --ipvs-...-period and --iptables-...-period that has no effect in a
 // mode: only the former have in ipvs mode, and only the latter in all other modes.
-func isPeriodOfOtherMode(flag string, mode config.ProxyMode) bool {
-	field := FieldOf(flag)
-	return (field == "syncPeriod" || field == "minSyncPeriod") && strings.HasPrefix(flag, "ipvs-") != (mode == config.ProxyModeIPVS)
+func isPeriodOfOtherMode(f *pflag.Flag, mode config.ProxyMode) bool {
+	field := FieldOf(f)
+	return (field == "syncPeriod" || field == "minSyncPeriod") && strings.HasPrefix(f.Name, "ipvs-") != (mode == config.ProxyModeIPVS)
 }
 
 // Deprecation returns what to do instead of using a deprecated flag, and "" for all other flags.
@@ -270,18 +260,4 @@ func Deprecation(flag string) string {
 		return "it has no effect, leave it out"
 	}
 	return ""
-}
-
-// LoggingFieldOf returns the path in v1alpha2 of the field that a logging flag sets; "" if it is none.
-func LoggingFieldOf(flag string) string {
-	return map[string]string{
-		"logging-format":            "logging.format",
-		"log-flush-frequency":       "logging.flushFrequency",
-		"v":                         "logging.verbosity",
-		"vmodule":                   "logging.vmodule",
-		"log-text-split-stream":     "logging.options.text.splitStream",
-		"log-text-info-buffer-size": "logging.options.text.infoBufferSize",
-		"log-json-split-stream":     "logging.options.json.splitStream",
-		"log-json-info-buffer-size": "logging.options.json.infoBufferSize",
-	}[flag]
 }

@@ -202,7 +202,7 @@ func deprecatedFlags(flags *pflag.FlagSet) []string {
 func ignoredFlags(flags *pflag.FlagSet) []string {
 	var names []string
 	flags.Visit(func(f *pflag.Flag) {
-		if FieldOf(f.Name) != "" && f.Name != HostnameFlag {
+		if ignored(f) {
 			names = append(names, "--"+f.Name)
 		}
 	})

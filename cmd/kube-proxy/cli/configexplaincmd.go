@@ -86,7 +86,7 @@ func flagFor(path string) string {
 	groups := app.NewOptions().FlagSets()
 	for _, group := range groups.Order {
 		groups.FlagSets[group].VisitAll(func(f *pflag.Flag) {
-			if app.Deprecation(f.Name) == "" && (app.FieldOf(f.Name) == path || app.LoggingFieldOf(f.Name) == path) {
+			if app.Deprecation(f.Name) == "" && app.FieldOf(f) == path {
 				names = append(names, "--"+f.Name)
 			}
 		})

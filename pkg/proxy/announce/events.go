@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -108,13 +109,17 @@ func (r *Recorder) Event(e proxy.Event) {
 
 // convert returns the API's object of an event.
 func (r *Recorder) convert(e proxy.Event) *eventsv1.Event {
-	regarding, now := object(&e), metav1.NowMicro()
+	now := metav1.NowMicro()
+	if e.Kind == "Node" {
+		e.UID = e.Name // like kubelet; kubectl describe expects it
+	}
 	unique := cmp.Or(e.Once, fmt.Sprintf("%s\n%s\n%d", r.instance, note(&e), now.UnixNano()))
 	return &eventsv1.Event{
-		ObjectMeta:          metav1.ObjectMeta{Namespace: cmp.Or(e.Namespace, metav1.NamespaceDefault), Name: name(e.Name, string(regarding.UID), e.Reason, unique)},
+		ObjectMeta:          metav1.ObjectMeta{Namespace: cmp.Or(e.Namespace, metav1.NamespaceDefault), Name: name(e.Name, e.UID, e.Reason, unique)},
 		EventTime:           now,
 		ReportingController: controller, ReportingInstance: r.instance,
-		Regarding: *regarding, Type: map[bool]string{false: corev1.EventTypeNormal, true: corev1.EventTypeWarning}[e.Warning], Reason: e.Reason, Action: e.Action, Note: note(&e),
+		Regarding: corev1.ObjectReference{APIVersion: corev1.SchemeGroupVersion.String(), Kind: e.Kind, Namespace: e.Namespace, Name: e.Name, UID: types.UID(e.UID)},
+		Type:      map[bool]string{false: corev1.EventTypeNormal, true: corev1.EventTypeWarning}[e.Warning], Reason: e.Reason, Action: e.Action, Note: note(&e),
 	}
 }
 
@@ -157,30 +162,13 @@ func (r *Recorder) try(ctx context.Context, o occurrence) (final bool) {
 
 // isFinal reports whether a request that had this result need not be repeated: it succeeded, or the client is at fault.
 func isFinal(err error) bool {
-	if err == nil {
-		return true
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) {
+		return err == nil
 	}
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return false
-	}
-	switch code := status.Status().Code; code {
-	case http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests:
-		return false
-	default:
-		return code >= http.StatusBadRequest && code < http.StatusInternalServerError
-	}
-}
-
-// object returns a reference to the event's object.
-func object(e *proxy.Event) *corev1.ObjectReference {
-	object := &corev1.ObjectReference{
-		APIVersion: corev1.SchemeGroupVersion.String(), Kind: e.Kind, Namespace: e.Namespace, Name: e.Name, UID: types.UID(e.UID),
-	}
-	if e.Kind == "Node" {
-		object.UID = types.UID(e.Name) // like kubelet; kubectl describe expects it
-	}
-	return object
+	code := int(answer.Status().Code)
+	passing := []int{http.StatusRequestTimeout, http.StatusConflict, http.StatusTooManyRequests}
+	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && !slices.Contains(passing, code)
 }
 
 // noteLimit is the API's limit for notes, in bytes.

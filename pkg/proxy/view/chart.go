@@ -153,41 +153,40 @@ func whole(v float64) string {
 	return number(v)
 }
 
-// share is a horizontal bar in percent of its cell.
-type share struct {
-	Percent float64
-	// Mean is where the mean of all bars is.
-	Mean float64
+// spread compares the connections of endpoints.
+type spread struct {
+	endpoints        int
+	least, most, sum uint64
 }
 
-// shares returns bars for values. The largest value is 100 %.
-func shares(values []uint64) []share {
-	top, sum := uint64(0), 0.0
-	for _, v := range values {
-		top, sum = max(top, v), sum+float64(v)
+func spreadOf(used []uint64) spread {
+	s := spread{endpoints: len(used)}
+	if len(used) > 0 {
+		s.least, s.most = slices.Min(used), slices.Max(used)
 	}
-	all := make([]share, len(values))
-	if top == 0 {
-		return all
-	}
-	for i, v := range values {
-		all[i] = share{Percent: percent(float64(v), float64(top)), Mean: percent(sum/float64(len(values)), float64(top))}
-	}
-	return all
-}
-
-func percent(part, of float64) float64 { return round(part / of * 100) }
-
-// spread compares the connections of the endpoints that are used.
-func spread(used []uint64) string {
-	least, most, sum := uint64(math.MaxUint64), uint64(0), uint64(0)
 	for _, n := range used {
-		least, most, sum = min(least, n), max(most, n), sum+n
+		s.sum += n
 	}
-	if len(used) < 2 || sum == 0 {
+	return s
+}
+
+func (s spread) mean() float64 { return float64(s.sum) / float64(s.endpoints) }
+
+// share is a horizontal bar in percent of its cell. Mean is where the mean of all bars is.
+type share struct{ Percent, Mean float64 }
+
+// share returns the bar of n connections. The largest number is 100 %.
+func (s spread) share(n uint64) *share {
+	percent := func(part float64) float64 { return round(part / float64(max(1, s.most)) * 100) }
+	return &share{percent(float64(n)), percent(s.mean())}
+}
+
+// String describes the spread over several endpoints; "" if there is none.
+func (s spread) String() string {
+	if s.endpoints < 2 || s.sum == 0 {
 		return ""
 	}
-	mean := float64(sum) / float64(len(used))
+	percent := func(n uint64) float64 { return float64(n) / s.mean() * 100 }
 	return fmt.Sprintf("%s share %s; each has %.0f to %.0f %% of the average, which is %s",
-		plural(len(used), "endpoint"), plural(int(sum), "connection"), float64(least)/mean*100, float64(most)/mean*100, digits(mean))
+		plural(s.endpoints, "endpoint"), plural(int(s.sum), "connection"), percent(s.least), percent(s.most), digits(s.mean()))
 }

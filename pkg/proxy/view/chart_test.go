@@ -59,15 +59,16 @@ func TestCharts(t *testing.T) {
 
 // TestSpread compares the connections of endpoints.
 func TestSpread(t *testing.T) {
-	if got := spread([]uint64{90, 100, 110}); got != "3 endpoints share 300 connections; each has 90 to 110 % of the average, which is 100" {
+	if got := spreadOf([]uint64{90, 100, 110}).String(); got != "3 endpoints share 300 connections; each has 90 to 110 % of the average, which is 100" {
 		t.Error(got)
 	}
 	for _, used := range [][]uint64{nil, {5}, {0, 0}} {
-		if got := spread(used); got != "" {
+		if got := spreadOf(used).String(); got != "" {
 			t.Errorf("%v: %s", used, got)
 		}
 	}
-	if diff := cmp.Diff([]share{{Percent: 50, Mean: 75}, {Percent: 100, Mean: 75}}, shares([]uint64{10, 20})); diff != "" {
+	s := spreadOf([]uint64{10, 20})
+	if diff := cmp.Diff([]*share{{Percent: 50, Mean: 75}, {Percent: 100, Mean: 75}}, []*share{s.share(10), s.share(20)}); diff != "" {
 		t.Errorf("the bars differ (-want +got):\n%s", diff)
 	}
 }

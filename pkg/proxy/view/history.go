@@ -15,18 +15,15 @@ type history struct {
 	minutes [maxMinutes]v1alpha1.Minute
 }
 
-// at returns the minute of a time, which must not be in the past by maxMinutes or more.
+// at returns the minute of a time, and forgets the one that was maxMinutes ago.
 func (h *history) at(t time.Time) *v1alpha1.Minute {
-	start := t.Truncate(time.Minute)
-	m := &h.minutes[slot(start)]
+	start := t.UTC().Truncate(time.Minute)
+	m := &h.minutes[start.Unix()/60%maxMinutes]
 	if !m.Start.Equal(start) {
 		*m = v1alpha1.Minute{Start: start}
 	}
 	return m
 }
-
-// slot returns the index of a minute.
-func slot(start time.Time) int { return int(start.Unix() / 60 % maxMinutes) }
 
 // add records a sync.
 func (h *history) add(s *v1alpha1.Sync, finished time.Time, changes int) {
@@ -42,19 +39,11 @@ func (h *history) add(s *v1alpha1.Sync, finished time.Time, changes int) {
 
 // list returns the minutes from the one of a start until now, the oldest first. Minutes in which nothing happened are 0.
 func (h *history) list(started, now time.Time) []v1alpha1.Minute {
-	last := now.Truncate(time.Minute)
-	first := last.Add(-(maxMinutes - 1) * time.Minute)
-	if own := started.Truncate(time.Minute); own.After(first) {
-		first = own
-	}
 	all := []v1alpha1.Minute{}
-	for start := first; !start.After(last); start = start.Add(time.Minute) {
-		m := h.minutes[slot(start)]
-		if !m.Start.Equal(start) {
-			m = v1alpha1.Minute{Start: start}
+	for n := maxMinutes - 1; n >= 0; n-- {
+		if minute := now.Truncate(time.Minute).Add(-time.Duration(n) * time.Minute); !minute.Before(started.Truncate(time.Minute)) {
+			all = append(all, *h.at(minute))
 		}
-		m.Start = m.Start.UTC()
-		all = append(all, m)
 	}
 	return all
 }

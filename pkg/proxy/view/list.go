@@ -2,6 +2,7 @@ package view
 
 import (
 	"cmp"
+	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -36,8 +37,8 @@ const anyProblem = "problems"
 // parseQuery reads the parameters q, show, sort and page. Its errors are serve.Errors.
 func parseQuery(values url.Values) (query, error) {
 	q := query{Search: strings.TrimSpace(values.Get("q")), Show: values.Get("show"), Sort: values.Get("sort"), Page: 1}
-	if key, _ := q.order(); !slices.ContainsFunc(columns(), func(c column) bool { return c.key == key && c.compare != nil }) {
-		return q, serve.Errorf(http.StatusBadRequest, "The list cannot be sorted by %q.", key)
+	if by, _ := q.column(); by.compare == nil {
+		return q, serve.Errorf(http.StatusBadRequest, "The list cannot be sorted by %q.", by.key)
 	}
 	if text := values.Get("page"); text != "" {
 		var err error
@@ -48,23 +49,21 @@ func parseQuery(values url.Values) (query, error) {
 	return q, nil
 }
 
-// order returns the key of the column to sort by.
-func (q query) order() (key string, descending bool) {
-	key, descending = strings.CutPrefix(q.Sort, "-")
-	return cmp.Or(key, byName), descending
+// column returns the column to sort by, which has its key only if there is none.
+func (q query) column() (by column, descending bool) {
+	key, descending := strings.CutPrefix(q.Sort, "-")
+	for _, by = range columns() {
+		if by.key == cmp.Or(key, byName) {
+			return by, descending
+		}
+	}
+	return column{key: key}, descending
 }
 
 // url returns the address of the overview with this list.
 func (q query) url() string {
-	values := url.Values{}
-	for key, value := range map[string]string{"q": q.Search, "show": q.Show, "sort": q.Sort} {
-		if value != "" {
-			values.Set(key, value)
-		}
-	}
-	if q.Page > 1 {
-		values.Set("page", strconv.Itoa(q.Page))
-	}
+	values := url.Values{"q": {q.Search}, "show": {q.Show}, "sort": {q.Sort}, "page": {strconv.Itoa(q.Page)}}
+	maps.DeleteFunc(values, func(key string, value []string) bool { return value[0] == "" || key == "page" && q.Page <= 1 })
 	if len(values) == 0 {
 		return "/#services"
 	}
@@ -82,13 +81,8 @@ func (q query) at(page, pages int) string {
 
 // matches reports whether a Service is in the list.
 func (q query) matches(s *status.State, r *row, words []string) bool {
-	if q.Show == anyProblem && len(r.Problems) == 0 {
-		return false
-	}
-	if q.Show != "" && q.Show != anyProblem && !slices.ContainsFunc(r.Problems, func(p v1alpha1.Problem) bool { return p.Reason == q.Show }) {
-		return false
-	}
-	return !slices.ContainsFunc(words, func(word string) bool { return !r.has(s, word) })
+	shown := q.Show == "" || slices.ContainsFunc(r.Problems, func(p v1alpha1.Problem) bool { return q.Show == anyProblem || q.Show == p.Reason })
+	return shown && !slices.ContainsFunc(words, func(word string) bool { return !r.has(s, word) })
 }
 
 // row is a Service with its counters.
@@ -201,17 +195,13 @@ func newList(s *status.State, rows []row, q query, counts *counters, found []fin
 			matching = append(matching, &rows[i])
 		}
 	}
-	key, descending := q.order()
-	for _, c := range columns() {
-		if c.key == key {
-			slices.SortStableFunc(matching, func(a, b *row) int {
-				if descending {
-					a, b = b, a
-				}
-				return c.compare(a, b)
-			})
+	by, descending := q.column()
+	slices.SortStableFunc(matching, func(a, b *row) int {
+		if descending {
+			a, b = b, a
 		}
-	}
+		return by.compare(a, b)
+	})
 	pages := max(1, (len(matching)+pageSize-1)/pageSize)
 	q.Page = min(q.Page, pages)
 	from, to := (q.Page-1)*pageSize, min(q.Page*pageSize, len(matching))
@@ -248,7 +238,7 @@ func choices(show string, found []finding) []choice {
 // headings returns the columns with their links. A click sorts, numbers by the largest first; a second one reverses the order.
 func headings(q query) []column {
 	all := columns()
-	key, descending := q.order()
+	by, descending := q.column()
 	for i := range all {
 		c := &all[i]
 		if c.compare == nil {
@@ -256,16 +246,13 @@ func headings(q query) []column {
 		}
 		down := c.key != byName
 		c.Sorted = "none"
-		if c.key == key {
+		if c.key == by.key {
 			c.Sorted = map[bool]string{false: "ascending", true: "descending"}[descending]
 			down = !descending
 		}
-		next := query{Search: q.Search, Show: q.Show, Sort: c.key}
-		switch {
-		case down:
+		next := query{Search: q.Search, Show: q.Show, Sort: strings.TrimPrefix(c.key, byName)} // which is the default
+		if down {
 			next.Sort = "-" + c.key
-		case c.key == byName:
-			next.Sort = ""
 		}
 		c.URL = next.url()
 	}

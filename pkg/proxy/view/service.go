@@ -112,21 +112,19 @@ func newFamily(family cluster.Family, all []v1alpha1.Endpoint) familyEndpoints {
 		if isIPv6 := strings.Count(e.Address, ":") > 1; isIPv6 != (family == cluster.IPv6) {
 			continue
 		}
+		f.Endpoints = append(f.Endpoints, endpoint{Endpoint: e})
 		if e.Connections != nil {
 			used = append(used, *e.Connections)
 		}
-		if len(f.Endpoints) == maxEndpoints {
-			f.More++
-			continue
-		}
-		f.Endpoints = append(f.Endpoints, endpoint{Endpoint: e})
 	}
-	bars := shares(used)
+	f.More = max(0, len(f.Endpoints)-maxEndpoints)
+	f.Endpoints = f.Endpoints[:len(f.Endpoints)-f.More]
+	spread := spreadOf(used)
+	f.Spread = spread.String()
 	for i := range f.Endpoints {
-		if f.Endpoints[i].Connections != nil {
-			f.Endpoints[i].Bar, bars = &bars[0], bars[1:]
+		if e := &f.Endpoints[i]; e.Connections != nil {
+			e.Bar = spread.share(*e.Connections)
 		}
 	}
-	f.Spread = spread(used)
 	return f
 }
