@@ -75,6 +75,14 @@ func ok(message string) []Result        { return []Result{{Status: OK, Message: 
 func warn(message, fix string) []Result { return []Result{{Status: Warn, Message: message, Fix: fix}} }
 func fail(message, fix string) []Result { return []Result{{Status: Fail, Message: message, Fix: fix}} }
 
+// or returns what was found, or if that is nothing, that all is well.
+func or(found []Result, message string) []Result {
+	if len(found) == 0 {
+		return ok(message)
+	}
+	return found
+}
+
 // Checker checks a node.
 type Checker struct {
 	Stage Stage

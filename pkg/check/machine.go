@@ -20,19 +20,15 @@ func rules(ctx context.Context, c *Checker) []Result {
 	}
 	var found []Result
 	for _, step := range steps {
-		switch {
-		case step.Error == "":
-		case step.Module == "":
-			found = append(found, Result{Status: Fail, Message: step.Name + " does not work: " + step.Error, Fix: "Correct what the message says, or use the other proxy mode."})
-		default:
-			found = append(found, Result{Status: Fail, Message: step.Name + " does not work: " + step.Error,
-				Fix: "Load or install the kernel module " + step.Module + " (modprobe " + step.Module + "), or use the other proxy mode."})
+		fix := "Correct what the message says"
+		if step.Module != "" {
+			fix = "Load or install the kernel module " + step.Module + " (modprobe " + step.Module + ")"
+		}
+		if step.Error != "" {
+			found = append(found, fail(step.Name+" does not work: "+step.Error, fix+", or use the other proxy mode.")...)
 		}
 	}
-	if len(found) == 0 {
-		return ok(fmt.Sprintf("the rules of mode %s can be written (%d features tried in a network namespace of their own)", c.Node.Mode, len(steps)))
-	}
-	return found
+	return or(found, fmt.Sprintf("the rules of mode %s can be written (%d features tried in a network namespace of their own)", c.Node.Mode, len(steps)))
 }
 
 // Shares of the connection tracking table in use, in percent.
@@ -80,12 +76,11 @@ func variants(ctx context.Context, c *Checker) []Result {
 	switch {
 	case err != nil:
 		return warn("cannot look for the variants of iptables: "+err.Error(), "Run the check with CAP_NET_ADMIN.")
+	case len(holding) == 1:
+		return ok("chains of Kubernetes are in one variant of iptables only: " + holding[0])
 	case len(holding) > 1:
 		return warn("both variants of iptables, "+strings.Join(holding, " and ")+", have chains of Kubernetes: both are in force",
 			"Find out which programs write which (iptables-nft-save, iptables-legacy-save). After the switch, \"kube-proxy --cleanup\" removes those of proxies from both; restart the node to remove the rest.")
-	}
-	if len(holding) == 1 {
-		return ok("chains of Kubernetes are in one variant of iptables only: " + holding[0])
 	}
 	return ok("no chains of Kubernetes in any variant of iptables")
 }
@@ -192,10 +187,7 @@ func (c *Checker) hook(ctx context.Context, hook, traffic, more string) []Result
 			found = append(found, warn(fmt.Sprintf("chain %s has policy drop: %s are dropped unless a rule of it accepts them", chain.Name, traffic), fix)...)
 		}
 	}
-	if len(found) == 0 {
-		return ok("no chain of the hook " + hook + " has policy drop")
-	}
-	return found
+	return or(found, "no chain of the hook "+hook+" has policy drop")
 }
 
 // number reads a setting that is a number.

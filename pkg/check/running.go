@@ -118,10 +118,7 @@ func inForce(ctx context.Context, c *Checker) []Result {
 		found = append(found, fail(firstLine(family.Failure()),
 			"Correct what the message says. What was in force in this family stays so, if anything was: kube-proxy render --diff shows what is missing.")...)
 	}
-	if len(found) == 0 {
-		return ok("rules of mode " + c.Node.Mode + " are in force")
-	}
-	return found
+	return or(found, "rules of mode "+c.Node.Mode+" are in force")
 }
 
 // inputs asks the proxy what is wrong with the files that it reads, and with its settings.
@@ -138,10 +135,7 @@ func inputs(ctx context.Context, c *Checker) []Result {
 		}
 		found = append(found, warn(problem.Reason+": "+problem.Message, "Correct the setting or the file that the message names.")...)
 	}
-	if len(found) == 0 {
-		return ok("the proxy uses its configuration and all of its manifests")
-	}
-	return found
+	return or(found, "the proxy uses its configuration and all of its manifests")
 }
 
 // observed asks the proxy for the problems of Services that only it knows: none before the first sync.
@@ -154,10 +148,7 @@ func observed(ctx context.Context, c *Checker) []Result {
 	for _, reason := range slices.Sorted(maps.Keys(info.Observed)) {
 		found = append(found, warn(fmt.Sprintf("Services with the problem %s: %d", reason, info.Observed[reason]), "See kube-proxy service list -A, and kube-proxy service describe.")...)
 	}
-	if len(found) == 0 {
-		return ok("no rules are refused or delayed, and all health check node ports are served")
-	}
-	return found
+	return or(found, "no rules are refused or delayed, and all health check node ports are served")
 }
 
 // info asks the proxy for its description, once in a run: one that hangs does not answer the next question either. It is not known of

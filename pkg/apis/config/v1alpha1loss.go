@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	upstream "k8s.io/kube-proxy/config/v1alpha1"
@@ -59,39 +60,22 @@ func droppedFrom(in *upstream.KubeProxyConfiguration) []Loss {
 // MissingInV1alpha1 returns the settings of a configuration that v1alpha1 cannot express, by their names in v1alpha2.
 func MissingInV1alpha1(in *KubeProxyConfiguration) []Loss {
 	var losses []Loss
-	lose := func(field, format string, args ...any) {
-		losses = append(losses, Loss{Field: field, Detail: fmt.Sprintf(format, args...)})
+	lose := func(is bool, field, format string, args ...any) {
+		if is {
+			losses = append(losses, Loss{Field: field, Detail: fmt.Sprintf(format, args...)})
+		}
 	}
-	if len(in.NodeIPOverride) > 1 {
-		lose("nodeIPOverride", "only %s is kept, as bindAddress, which is one address", in.NodeIPOverride[0])
-	}
-	if in.IPFamilyPolicy != "" {
-		lose("ipFamilyPolicy", "%s dropped; v1alpha1 serves the families that work", in.IPFamilyPolicy)
-	}
-	if len(in.ConnectionLimits) > 0 {
-		lose("connectionLimits", "dropped; v1alpha1 has none")
-	}
-	if in.NFTables.FastPath != "" {
-		lose("nftables.fastPath", "%s dropped; v1alpha1 has none", in.NFTables.FastPath)
-	}
-	if in.ConfigHardFail {
-		lose("configHardFail", "true dropped; v1alpha1 logs a warning and continues")
-	}
-	if in.HealthzBindAddress == "" {
-		lose("healthzBindAddress", "the server cannot be disabled in v1alpha1; it listens on its default address")
-	}
-	if in.MetricsBindAddress == "" {
-		lose("metricsBindAddress", "the server cannot be disabled in v1alpha1; it listens on its default address")
-	}
-	if in.MinSyncPeriod.Duration == 0 && in.Mode != ProxyModeIPVS {
-		lose("minSyncPeriod", "0s is written as 1ns, which behaves alike; in v1alpha1 0s means the default of 1s")
-	}
-	switch ipt, ipvs := in.IPTables.MasqueradeBit, in.IPVS.MasqueradeBit; {
-	case ipt == ipvs:
-	case in.Mode == ProxyModeIPVS:
-		lose("iptables.masqueradeBit", "%d dropped; iptables and ipvs share one bit in v1alpha1, and mode ipvs has %d", ipt, ipvs)
-	default:
-		lose("ipvs.masqueradeBit", "%d dropped; iptables and ipvs share one bit in v1alpha1, and the iptables section has %d", ipvs, ipt)
-	}
+	const noServer = "the server cannot be disabled in v1alpha1; it listens on its default address"
+	lose(len(in.NodeIPOverride) > 1, "nodeIPOverride", "only %s is kept, as bindAddress, which is one address", strings.Join(in.NodeIPOverride[:min(1, len(in.NodeIPOverride))], ""))
+	lose(in.IPFamilyPolicy != "", "ipFamilyPolicy", "%s dropped; v1alpha1 serves the families that work", in.IPFamilyPolicy)
+	lose(len(in.ConnectionLimits) > 0, "connectionLimits", "dropped; v1alpha1 has none")
+	lose(in.NFTables.FastPath != "", "nftables.fastPath", "%s dropped; v1alpha1 has none", in.NFTables.FastPath)
+	lose(in.ConfigHardFail, "configHardFail", "true dropped; v1alpha1 logs a warning and continues")
+	lose(in.HealthzBindAddress == "", "healthzBindAddress", noServer)
+	lose(in.MetricsBindAddress == "", "metricsBindAddress", noServer)
+	lose(in.MinSyncPeriod.Duration == 0 && in.Mode != ProxyModeIPVS, "minSyncPeriod", "0s is written as 1ns, which behaves alike; in v1alpha1 0s means the default of 1s")
+	ipt, ipvs := in.IPTables.MasqueradeBit, in.IPVS.MasqueradeBit
+	lose(ipt != ipvs && in.Mode == ProxyModeIPVS, "iptables.masqueradeBit", "%d dropped; iptables and ipvs share one bit in v1alpha1, and mode ipvs has %d", ipt, ipvs)
+	lose(ipt != ipvs && in.Mode != ProxyModeIPVS, "ipvs.masqueradeBit", "%d dropped; iptables and ipvs share one bit in v1alpha1, and the iptables section has %d", ipvs, ipt)
 	return losses
 }
