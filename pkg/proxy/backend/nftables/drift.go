@@ -13,14 +13,14 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// Holds implements [keeper.Rules]. It leaves out clients, which say nothing about the rules.
+// Holds implements [keeper.Rules]. It leaves out what says nothing about the rules: the record of the fingerprint, and clients.
 func (f *family) Holds(o nf.Object) bool {
 	if o.Table != (nf.TableName{Family: f.schema.number, Name: f.table.Name()}) {
 		return false
 	}
 	_, clients := parseClients(o.Name)
 	_, meter := parseMeter(o.Name)
-	return o.Kind != nf.ElementObject || !clients && !meter
+	return (o.Kind != nf.ChainObject || o.Name != chainLayout || o.Hooked) && (o.Kind != nf.ElementObject || !clients && !meter)
 }
 
 // Reread implements [keeper.Rules]. The fingerprint shows whether chains, sets or other objects were changed: then the next Sync
