@@ -189,7 +189,9 @@ func (e *Element) count(expression []byte) {
 }
 
 // isGoto reports whether an attribute's data is the code of goto.
-func isGoto(code []byte) bool { return len(code) == 4 && Verdict(binary.BigEndian.Uint32(code)) == Goto }
+func isGoto(code []byte) bool {
+	return len(code) == 4 && Verdict(binary.BigEndian.Uint32(code)) == Goto
+}
 
 // beginElement appends the beginning of an element, with its key; an empty one is that of a catch-all element. It returns where that
 // is, for EndNest.

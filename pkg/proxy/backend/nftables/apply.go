@@ -139,8 +139,8 @@ func (a *applier) removeMisdeclared(err error) error {
 	if a.patch.skeleton == nil || !errors.Is(a.run(a.declareAll()), unix.EEXIST) {
 		return err
 	}
-	err = fmt.Errorf("another program declared sets of this table, which is removed and written again: %v", err) // no port is to blame
-	return errors.Join(err, removeTable(a.ctx, a.table))
+	const advice = "another program declared sets of this table, which is removed and written again: "
+	return errors.Join(errors.New(advice+err.Error()), removeTable(a.ctx, a.table)) // not wrapped, because no port is to blame
 }
 
 // maxDeclared is about how many sets that packets write are declared before they are shrunk: they have 0.5 MB each.
