@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/seed-11a05479/kube-proxy/pkg/kernel/nf"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
 )
@@ -130,11 +129,10 @@ func (e *entry) eachPool(yield func(poolID, []netip.AddrPort)) {
 	yield(port|localBit, here)
 }
 
-// remembers reports whether an element of a pool's affinity map is valid: packets write such ones, and the pool has the endpoint.
-func (c *content) remembers(pool poolID, clients *set, raw *nf.Element, in *buffer) bool {
-	e, err := clients.decode(raw, in)
+// remembers reports whether an element of a pool's affinity map is valid: the pool has the endpoint.
+func (c *content) remembers(pool poolID, endpoint netip.AddrPort) bool {
 	m, _ := c.pools.Get(pool)
-	return err == nil && slices.Contains(m.list(), e.endpoint())
+	return slices.Contains(m.list(), endpoint)
 }
 
 // needs counts, for each object, the entries that need it.

@@ -95,7 +95,7 @@ func (s *search) read(o *output, clients *set, holds *content) (count int, _ err
 			return count, err
 		}
 		count++
-		if !holds.remembers(s.pool, clients, &raw, &in) {
+		if !s.keeps(&raw, clients, holds, &in) {
 			s.gone = append(s.gone, raw)
 		}
 	}
@@ -107,7 +107,7 @@ func (s *search) remove(o *output, clients *set, holds *content, gone []nf.Eleme
 	var in buffer
 	o.batch.Reset()
 	for i := range gone {
-		if holds.remembers(s.pool, clients, &gone[i], &in) {
+		if s.keeps(&gone[i], clients, holds, &in) {
 			continue
 		}
 		if len(gone[i].Key) > 0 { // otherwise it is another program's, for all clients
@@ -117,4 +117,10 @@ func (s *search) remove(o *output, clients *set, holds *content, gone []nf.Eleme
 		o.elements++
 	}
 	return o.commit()
+}
+
+// keeps reports whether packets may have written a client, and its endpoint is still there.
+func (s *search) keeps(client *nf.Element, clients *set, holds *content, in *buffer) bool {
+	e, err := clients.decode(client, in)
+	return err == nil && holds.remembers(s.pool, e.endpoint())
 }

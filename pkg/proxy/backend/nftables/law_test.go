@@ -74,7 +74,7 @@ func holds(t *testing.T, b *Backend, p *plan.Plan) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if !want.remembers(pool, clients, &raw, new(buffer)) {
+				if !(&search{pool: pool}).keeps(&raw, clients, &want.content, new(buffer)) {
 					t.Fatalf("%s: %s sends client %x to %x, which its pool %x does not have", f.schema.family, clients.name, raw.Key, raw.Value, uint64(pool))
 				}
 			}
