@@ -29,6 +29,9 @@ type Element struct {
 	Comment string
 	// Packets and Bytes are the element's counter, if its map counts. Ignored when writing.
 	Packets, Bytes uint64
+	// Foreign means that the element does more than one that is written from this struct: it has another verdict, or an expression that is
+	// no counter. Ignored when writing.
+	Foreign bool
 }
 
 // Elements reads all elements of a set or map, in no order. An error ends the sequence; it is ENOENT if there is no such set. Key and
@@ -152,6 +155,7 @@ func DecodeElement(b []byte) (e Element, _ error) {
 					e.Value = d.Data
 				case unix.NFTA_DATA_VERDICT:
 					e.Chain = netlink.String(netlink.Attr(d.Data, unix.NFTA_VERDICT_CHAIN))
+					e.Foreign = !isGoto(netlink.Attr(d.Data, unix.NFTA_VERDICT_CODE))
 				}
 			}
 		case unix.NFTA_SET_ELEM_USERDATA:
@@ -175,11 +179,18 @@ func KeyOf(b []byte) []byte {
 	return netlink.Attr(netlink.Attr(b, unix.NFTA_SET_ELEM_KEY), unix.NFTA_DATA_VALUE)
 }
 
-// count decodes an expression of the element if it is a counter.
+// count decodes an expression of the element, which should be a counter.
 func (e *Element) count(expression []byte) {
 	if packets, octets, ok := Counts(expression); ok {
 		e.Packets, e.Bytes = packets, octets
+	} else {
+		e.Foreign = true
 	}
+}
+
+// isGoto reports whether an attribute's data is the code of goto.
+func isGoto(code []byte) bool {
+	return len(code) == 4 && Verdict(binary.BigEndian.Uint32(code)) == Goto
 }
 
 // beginElement appends the beginning of an element, with its key; an empty one is that of a catch-all element. It returns where that

@@ -16,8 +16,8 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
-// Fingerprint digests all of the table except elements, counters, handles and the chain named except (in whose comment the caller may
-// keep the last fingerprint). Equal content has an equal fingerprint, in any process, whether it was written as text or by a Batch.
+// Fingerprint digests all of the table except elements, counters, handles and the chain named except, in whose comment the caller may
+// keep the last fingerprint, unless it is a base chain, which packets meet. Equal content has an equal fingerprint, in any process, whether it was written as text or by a Batch.
 // Without a table it is "". objects has a digest of each chain with its rules, each set's or map's declaration, and each other
 // object, by a name like "chain services" or "set endpoints": maps are sets, too.
 func (t *Table) Fingerprint(ctx context.Context, except string) (string, map[string]string, error) {
@@ -74,7 +74,7 @@ func (t *Table) fingerprint(except string) (sum string, objects map[string]strin
 			switch {
 			case kind.command == unix.NFT_MSG_GETSET && decodeSet(m).flags&unix.NFT_SET_ANONYMOUS != 0:
 				anonymous[name] = of
-			case kind.command != unix.NFT_MSG_GETCHAIN || name != except:
+			case kind.command != unix.NFT_MSG_GETCHAIN || name != except || m.Attr(unix.NFTA_CHAIN_HOOK) != nil:
 				objects[kind.name+name] += of
 			}
 			return nil

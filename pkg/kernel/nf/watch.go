@@ -36,6 +36,8 @@ type Object struct {
 	Kind  Kind
 	// Name is that of the chain or set. Key is that of the element.
 	Name, Key string
+	// Hooked means that it is a chain that was added or changed as a base chain.
+	Hooked bool
 }
 
 // Write is what one transaction wrote to the watched tables.
@@ -271,6 +273,7 @@ func (w *Watch) note(m netlink.Message) {
 	switch command := CommandOf(m); command {
 	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN, unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
 		of.Kind, of.Name = ChainObject, m.AttrString(nameAttr(command))
+		of.Hooked = command == unix.NFT_MSG_NEWCHAIN && m.Attr(unix.NFTA_CHAIN_HOOK) != nil
 	case unix.NFT_MSG_NEWSET, unix.NFT_MSG_DELSET:
 		of.Kind, of.Name = SetObject, m.AttrString(unix.NFTA_SET_NAME)
 	case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:

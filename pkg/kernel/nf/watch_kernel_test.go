@@ -103,14 +103,17 @@ func TestKernelWatch(t *testing.T) {
 	wantTaken(t, w, "other tables", 0, true)
 	script(t, "add rule ip ours c accept; add rule ip ours c accept; add rule ip other c accept")
 	script(t, "add element ip ours s { 10.0.0.1 }")
+	script(t, "add chain ip ours h { type filter hook input priority 0; }")
+	script(t, "delete chain ip ours h")
 	script(t, "flush ruleset")
 	if !reported(w, 10*time.Second) {
 		t.Error("our table is not reported")
 	}
-	chain, set := Object{ours, ChainObject, "c", ""}, Object{ours, SetObject, "s", ""}
-	element, table := Object{ours, ElementObject, "s", "\x0a\x00\x00\x01"}, Object{ours, OtherObject, "", ""}
-	for i, write := range wantTaken(t, w, "our table", 3, true) {
-		want := [][]Object{{chain}, {element}, {table, chain, set}}[i] // the kernel reports the chain twice
+	chain, set := Object{Table: ours, Kind: ChainObject, Name: "c"}, Object{Table: ours, Kind: SetObject, Name: "s"}
+	element, table := Object{Table: ours, Kind: ElementObject, Name: "s", Key: "\x0a\x00\x00\x01"}, Object{Table: ours}
+	hooked, unhooked := Object{Table: ours, Kind: ChainObject, Name: "h", Hooked: true}, Object{Table: ours, Kind: ChainObject, Name: "h"}
+	for i, write := range wantTaken(t, w, "our table", 5, true) {
+		want := [][]Object{{chain}, {element}, {hooked}, {unhooked}, {table, chain, set}}[i] // the kernel reports the chain twice
 		slices.SortFunc(write.Objects, func(a, b Object) int { return cmp.Compare(a.Kind, b.Kind) })
 		write.Objects = slices.Compact(write.Objects)
 		if write.Program != "nft" || write.Process == 0 || !slices.Equal(write.Objects, want) {

@@ -23,6 +23,8 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -229,7 +231,7 @@ func (k *Keeper) touch(writes []nf.Write, all, others bool) {
 				}
 				f.touched.add(o)
 				if f.written = true; others {
-					f.touched.Writer = fmt.Sprintf("%s (process %d)", w.Program, w.Process)
+					f.touched.Writer = fmt.Sprintf("%s (process %d)", strings.Trim(strconv.Quote(w.Program), `"`), w.Process) // anything may be a name
 				}
 			}
 		}

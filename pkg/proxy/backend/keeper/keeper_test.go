@@ -160,6 +160,14 @@ func equal(a, b Touched) bool {
 	return same && a.All == b.All && a.Writer == b.Writer
 }
 
+// TestWriterIsPrintable has a program write whose name would break a line of the log, and color a terminal.
+func TestWriterIsPrintable(t *testing.T) {
+	s := &stub{writes: []nf.Write{{Program: "a\n\x1b[31mb", Process: 7, Objects: []nf.Object{chain}}}}
+	if _, err := kept(t, s).Check(t.Context()); err != nil || s.reread[0].Writer != `a\n\x1b[31mb (process 7)` {
+		t.Errorf("%q, %v", s.reread[0].Writer, err)
+	}
+}
+
 // TestBeforeSync compares what is quick before a Sync, which learns what was touched. What is found is returned by Check. Rules that
 // could not be compared are read.
 func TestBeforeSync(t *testing.T) {

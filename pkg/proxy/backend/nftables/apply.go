@@ -78,6 +78,9 @@ func (a *applier) prepare() {
 			sets += len(units[n].sets)
 		}
 		a.err = backend.InParts(n, func(from, to int) error { return a.declareUnits(units[from:to]) }, tooLarge)
+		if errors.Is(a.err, unix.EEXIST) {
+			a.err = a.removeMisdeclared(a.err)
+		}
 		if !begun && a.patch.skeleton != nil && a.schema.fast {
 			a.batch.EnsureFlowtable(flowtable)
 		}
@@ -128,6 +131,16 @@ func (a *applier) declareUnits(units []unit) error {
 		}
 	}
 	return a.run(tx)
+}
+
+// removeMisdeclared removes the table if it has a set of another type where every plan needs one: it cannot be repaired while rules use it.
+// The next Sync writes everything. What only some Services need is left to the quarantine.
+func (a *applier) removeMisdeclared(err error) error {
+	if a.patch.skeleton == nil || !errors.Is(a.run(a.declareAll()), unix.EEXIST) {
+		return err
+	}
+	const advice = "another program declared sets of this table, which is removed and written again: "
+	return errors.Join(errors.New(advice+err.Error()), removeTable(a.ctx, a.table)) // not wrapped, because no port is to blame
 }
 
 // maxDeclared is about how many sets that packets write are declared before they are shrunk: they have 0.5 MB each.

@@ -20,7 +20,7 @@ func (f *family) Holds(o nf.Object) bool {
 	}
 	_, clients := parseClients(o.Name)
 	_, meter := parseMeter(o.Name)
-	return (o.Kind != nf.ChainObject || o.Name != chainLayout) && (o.Kind != nf.ElementObject || !clients && !meter)
+	return (o.Kind != nf.ChainObject || o.Name != chainLayout || o.Hooked) && (o.Kind != nf.ElementObject || !clients && !meter)
 }
 
 // Reread implements [keeper.Rules]. The fingerprint shows whether chains, sets or other objects were changed: then the next Sync

@@ -95,11 +95,7 @@ func (s *search) read(o *output, clients *set, holds *content) (count int, _ err
 			return count, err
 		}
 		count++
-		e, err := clients.decode(&raw, &in)
-		if err != nil {
-			return count, err
-		}
-		if !holds.remembers(s.pool, e.endpoint()) {
+		if !s.keeps(&raw, clients, holds, &in) {
 			s.gone = append(s.gone, raw)
 		}
 	}
@@ -111,16 +107,20 @@ func (s *search) remove(o *output, clients *set, holds *content, gone []nf.Eleme
 	var in buffer
 	o.batch.Reset()
 	for i := range gone {
-		e, err := clients.decode(&gone[i], &in)
-		if err != nil {
-			return err
-		}
-		if holds.remembers(s.pool, e.endpoint()) {
+		if s.keeps(&gone[i], clients, holds, &in) {
 			continue
 		}
-		o.batch.Ensure(clients.name, &gone[i]) // it may have timed out since
+		if len(gone[i].Key) > 0 { // otherwise it is another program's, for all clients
+			o.batch.Ensure(clients.name, &gone[i]) // it may have timed out since
+		}
 		o.batch.Delete(clients.name, gone[i].Key)
 		o.elements++
 	}
 	return o.commit()
+}
+
+// keeps reports whether packets may have written a client, and its endpoint is still there.
+func (s *search) keeps(client *nf.Element, clients *set, holds *content, in *buffer) bool {
+	e, err := clients.decode(client, in)
+	return err == nil && holds.remembers(s.pool, e.endpoint())
 }

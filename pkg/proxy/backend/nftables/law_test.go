@@ -74,9 +74,8 @@ func holds(t *testing.T, b *Backend, p *plan.Plan) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if e, err := clients.decode(&raw, new(buffer)); err != nil || !want.remembers(pool, e.endpoint()) {
-					t.Fatalf("%s: %s sends a client to %s, which its pool %x does not have (%v)", f.schema.family, clients.name, e.endpoint(),
-						uint64(pool), err)
+				if !(&search{pool: pool}).keeps(&raw, clients, &want.content, new(buffer)) {
+					t.Fatalf("%s: %s sends client %x to %x, which its pool %x does not have", f.schema.family, clients.name, raw.Key, raw.Value, uint64(pool))
 				}
 			}
 		}

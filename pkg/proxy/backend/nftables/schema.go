@@ -327,7 +327,7 @@ func (s *set) decode(raw *nf.Element, in *buffer) (e *element, err error) {
 	fits := decodeAll(s.key, raw.Key, e) && decodeAll(s.value, raw.Value, e)
 	again := s.encode(e, in) // differs if a repeated column or padding does
 	// No Service has the unspecified address, which stands for node ports.
-	if !fits || !bytes.Equal(again.Key, raw.Key) || !bytes.Equal(again.Value, raw.Value) || s.cells != nil && e.frontend.IsNodePort() != s.nodePort {
+	if !fits || raw.Foreign || !bytes.Equal(again.Key, raw.Key) || !bytes.Equal(again.Value, raw.Value) || s.cells != nil && e.frontend.IsNodePort() != s.nodePort {
 		return nil, fmt.Errorf("%s: element %x : %x is not one of this proxy's", s.name, raw.Key, raw.Value)
 	}
 	return e, nil
