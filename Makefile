@@ -144,13 +144,14 @@ repeated := ^(TestTablesFollowPlans|TestWithoutCaches|TestTamperingAtAnyTime|Tes
 
 # Long tests that start no goroutine, or only those that shorter tests of their package start too: the race detector finds nothing in
 # them, and makes them ten times slower. One seed of TestTamperingAtAnyTime is for the race detector.
-pure := TestAlteredElement TestAlteredElements TestAnalyzeLargeCluster TestAuditLargeCluster TestBusyTenant TestCacheChangesNothing \
-	TestCountLess TestEarlySyncsStayInBudget TestEverySetDecodes TestEveryStepIsRight TestFailedWrites \
-	TestGateRestart TestHugeAnswers TestKilledBetweenOperations TestLastingFaults TestLaws TestLossesAreReported \
-	TestManyAddresses TestManyElements TestNewServicePatchSize TestOneJudge TestOrders TestOversized \
-	TestPacketsFareAsPlanned TestPartsStayInBudget TestPatchSize TestRandomFaults TestRandomWalks TestRefused TestRepository TestRestart \
-	TestShares TestSmallTransactions TestTablesFollowPlans TestV1alpha1RoundTrip TestWithoutCaches \
-	TestZonesAreForgotten
+pure := TestAlteredElement TestAlteredElements TestAnalyzeLargeCluster TestAuditLargeCluster TestBusyTenant \
+	TestCacheChangesNothing TestCountLess TestEarlySyncsStayInBudget TestEverySetDecodes TestEveryStepIsRight \
+	TestFailedWrites TestForeignElementInLargeSet TestForeignElements TestForgetInParts TestGateRestart TestHalving \
+	TestHugeAnswers TestKilledBetweenOperations TestLastingFaults TestLaws TestLossesAreReported TestManyAddresses \
+	TestManyElements TestMask TestNewServicePatchSize TestOneJudge TestOrders TestOversized TestPacketsFareAsPlanned \
+	TestPartsStayInBudget TestPatchSize TestRandomFaults TestRandomWalks TestReadSharesWithPlan TestRefused \
+	TestRepository TestRestart TestShares TestSmallTransactions TestTablesFollowPlans TestV1alpha1RoundTrip \
+	TestWithoutCaches TestZonesAreForgotten
 names := $(subst $() $(),|,$(pure))
 PURE := ^($(names))$$|^TestTamperingAtAnyTime$$/^(nft|legacy|seed_[1-9])
 PURE_TESTS = $(call packages,^func ($(names))\b)
