@@ -118,7 +118,7 @@ func repin(ctx context.Context, p *pins, o options) error {
 			return err
 		}
 		p.Packages[arch], err = a.resolve(ctx, p.Wanted)
-		if err = errors.Join(err, a.lock.Close()); err != nil {
+		if err := errors.Join(err, a.lock.Close()); err != nil {
 			return err
 		}
 	}
