@@ -41,7 +41,7 @@ NESTED  := $(filter-out .,$(MODULES))
 
 # The main module's packages with a line that matches $(1) in a test file.
 packages = $(filter-out $(NESTED) $(NESTED:%=%/%),$(sort $(patsubst %/,%,$(dir \
-	$(shell grep -rlE --include='*_test.go' --exclude-dir=testdata --exclude-dir='.?*' '$(1)' .)))))
+	$(shell grep -rlP --include='*_test.go' --exclude-dir=testdata --exclude-dir='.?*' '$(1)' .)))))
 # The longest first, beside which the others run; last the one that counts what fails under load, so that it does not start beside it.
 longest := %/restart
 last    := %/rolling
@@ -52,7 +52,7 @@ BENCHMARKS   = $(call packages,^func Benchmark)
 FUZZ_TESTS   = $(call packages,^func Fuzz)
 DOCS_TESTS   = $(call packages,^func Test[A-Za-z]*Docs)
 
-.PHONY: help image image-packages release release-check build lint test nightly test-unit test-kernel test-modules cluster servers demo kernels kernels-quick bench bench-quick bench-once bench-compare peer fuzz mutants soak rolling real golden docs generate clean
+.PHONY: help image image-packages release release-check build lint test nightly test-unit test-kernel test-modules test-cluster cluster servers demo kernels kernels-quick bench bench-quick bench-once bench-compare peer fuzz mutants soak rolling real golden docs generate clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -140,20 +140,22 @@ $(BENCHSTAT): build/tools/go.mod build/tools/go.sum
 NIGHTLY := ^(TestStatusPage|TestKernelListedByOtherReleases|TestKernelTakeOverBetweenReleases)$$
 
 # What repeats a law more often with THOROUGH=1, which only make nightly sets.
-repeated := ^(TestTablesFollowPlans|TestWithoutCaches|TestTamperingAtAnyTime|TestKernelPicksAreUniform|TestKernelRestart)$$
+repeated := ^(TestTablesFollowPlans|TestWithoutCaches|TestTamperingAtAnyTime|TestRestart|TestFailedWrites|TestCacheChangesNothing|TestKernelPicksAreUniform|TestKernelRestart)$$
 
 # Long tests that start no goroutine, or only those that shorter tests of their package start too: the race detector finds nothing in
 # them, and makes them ten times slower. One seed of TestTamperingAtAnyTime is for the race detector.
-pure := TestAlteredElements TestAnalyzeLargeCluster TestAuditLargeCluster TestBusyTenant TestCacheChangesNothing \
-	TestCountLess TestEarlySyncsStayInBudget TestEverySetDecodes TestEveryStepIsRight TestFailedWrites \
-	TestGateRestart TestHugeAnswers TestKilledBetweenOperations TestLastingFaults TestLaws TestLossesAreReported \
-	TestManyAddresses TestManyElements TestNewServicePatchSize TestOneJudge TestOrders TestOversized \
-	TestPacketsFareAsPlanned TestPartsStayInBudget TestPatchSize TestRandomWalks TestRepository TestRestart \
-	TestShares TestSmallTransactions TestTablesFollowPlans TestV1alpha1RoundTrip TestWithoutCaches \
-	TestZonesAreForgotten
+pure := TestAlteredElement TestAlteredElements TestAnalyzeLargeCluster TestAuditLargeCluster TestBusyTenant \
+	TestCacheChangesNothing TestCountLess TestEarlySyncsStayInBudget TestEverySetDecodes TestEveryStepIsRight \
+	TestFailedWrites TestForeignElementInLargeSet TestForeignElements TestForgetInParts TestGateRestart TestHalving \
+	TestHugeAnswers TestKilledBetweenOperations TestLastingFaults TestLaws TestLossesAreReported TestManyAddresses \
+	TestManyElements TestMask TestNewServicePatchSize TestOneJudge TestOrders TestOversized TestPacketsFareAsPlanned \
+	TestPartsStayInBudget TestPatchSize TestRandomFaults TestRandomWalks TestReadSharesWithPlan TestRefused \
+	TestRepository TestRestart TestShares TestSmallTransactions TestTablesFollowPlans TestV1alpha1RoundTrip \
+	TestWithoutCaches TestZonesAreForgotten
 names := $(subst $() $(),|,$(pure))
 PURE := ^($(names))$$|^TestTamperingAtAnyTime$$/^(nft|legacy|seed_[1-9])
 PURE_TESTS = $(call packages,^func ($(names))\b)
+RACE_TESTS = $(call packages,^func (?!TestKernel|TestMain\b|($(names))\b)(Test|Fuzz|Example))
 
 # Two targets at a time, in this order; the next begins when one ends: tests in namespaces wait for packets and timeouts most of their
 # time, which leaves the processors to others. Those that only compute are nice, so that packets and programs that others wait for are
@@ -161,12 +163,12 @@ PURE_TESTS = $(call packages,^func ($(names))\b)
 test: ## all tests but those of make nightly; as root on Debian, installs what it needs
 	@build/need.sh go cc $(LABORATORY) promtool runc qemu-aarch64-static qemu-system-x86_64 xz curl chromium
 	@$(MAKE) build
-	@$(MAKE) --jobs 2 --keep-going test-kernel test-unit test-modules kernels-quick bench-once
+	@$(MAKE) --jobs 2 --keep-going test-kernel test-unit test-cluster test-modules kernels-quick bench-once
 
 test-unit: ## all tests except TestKernel..., with the race detector where it may find something; does not need root
 	@build/need.sh go cc
 	nice go test -timeout 30m -run '$(PURE)' $(PURE_TESTS)
-	CGO_ENABLED=1 nice go test -race -timeout 30m -skip '^TestKernel|$(PURE)' ./...
+	CGO_ENABLED=1 nice go test -race -timeout 30m -skip '^TestKernel|$(PURE)' $(RACE_TESTS)
 
 nightly: build ## what is too long for each change: emulated kernels, clusters, browser, Debian's releases, a release in two places, soak, fuzzing; takes some hours
 	@build/need.sh $(LABORATORY) chromium
@@ -183,9 +185,13 @@ test-kernel: ## the tests named TestKernel...: real packets in network namespace
 	@build/need.sh go $(LABORATORY) promtool curl
 	$(if $(KERNEL_TESTS),CI=true go test -count=1 -p 2 -parallel 4 -timeout 30m -run '^TestKernel' -skip '$(NIGHTLY)' $(KERNEL_TESTS))
 
-test-modules: build ## the tests in separate modules below test/; needs root
+test-modules: build ## the tests in separate modules, except test/cluster; needs root
 	@build/need.sh go $(LABORATORY) runc qemu-aarch64-static curl chromium
-	@for module in $(NESTED); do echo "test $$module"; (cd $$module && CI=true go test -count=1 -timeout 30m -skip '$(NIGHTLY)' ./...); done
+	@for module in $(filter-out ./test/cluster,$(NESTED)); do echo "test $$module"; (cd $$module && CI=true go test -count=1 -timeout 30m -skip '$(NIGHTLY)' ./...); done
+
+test-cluster: build ## the shortest telling part of make cluster, which waits most of its time; needs root
+	@build/need.sh go $(LABORATORY) runc
+	@echo "test ./test/cluster"; cd test/cluster && CI=true go test -count=1 -timeout 30m ./...
 
 cluster: build ## the tests of a cluster of three and of API server trouble, whole; needs root, takes some 20 minutes
 	@build/need.sh go $(LABORATORY) runc

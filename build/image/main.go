@@ -117,7 +117,8 @@ func repin(ctx context.Context, p *pins, o options) error {
 		if err != nil {
 			return err
 		}
-		if p.Packages[arch], err = a.resolve(ctx, p.Wanted); err != nil {
+		p.Packages[arch], err = a.resolve(ctx, p.Wanted)
+		if err := errors.Join(err, a.lock.Close()); err != nil {
 			return err
 		}
 	}
@@ -130,6 +131,7 @@ func build(ctx context.Context, p *pins, arch string, o options) (v1.Image, erro
 	if err != nil {
 		return nil, err
 	}
+	defer a.lock.Close()
 	files, err := a.fetch(ctx, p.Packages[arch])
 	if err != nil {
 		return nil, err

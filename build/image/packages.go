@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 // pins is packages.json: the Debian packages of the image.
@@ -60,6 +61,7 @@ func (p *pins) write(path string) error {
 type apt struct {
 	dir  string // lists, archives and sources of this release and architecture
 	arch string
+	lock *os.File // of the folder, until it is closed: others that build an image wait
 }
 
 // newApt creates a directory for apt below cache.
@@ -73,6 +75,13 @@ func newApt(cache, release, arch string) (*apt, error) {
 			return nil, err
 		}
 	}
+	lock, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
 	main, security, err := mirrors()
 	if err != nil {
 		return nil, err
@@ -80,7 +89,7 @@ func newApt(cache, release, arch string) (*apt, error) {
 	const signed = "[signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]"
 	sources := fmt.Sprintf("deb %s %s %s main\ndeb %s %s %s-updates main\ndeb %s %s %s-security main\n",
 		signed, main, release, signed, main, release, signed, security, release)
-	return &apt{dir: dir, arch: arch}, errors.Join(
+	return &apt{dir: dir, arch: arch, lock: lock}, errors.Join(
 		os.WriteFile(filepath.Join(dir, "etc", "sources.list"), []byte(sources), 0o644),
 		os.WriteFile(filepath.Join(dir, "status"), nil, 0o644))
 }

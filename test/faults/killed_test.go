@@ -38,7 +38,7 @@ func killAfter(t *testing.T, create func() machine, syncs, after int) bool {
 	for range syncs {
 		program(t, m.open(t, nil), cluster.Step())
 	}
-	before := m.dump()
+	before := lines(m.dump())
 	wanted := cluster.Step()
 	for range 10 {
 		wanted = cluster.Step()
@@ -55,7 +55,7 @@ func killAfter(t *testing.T, create func() machine, syncs, after int) bool {
 	program(t, m.open(t, nil), wanted)
 	done := m.dump()
 	for line := range lines(done) {
-		if lines(before)[line] && !between[line] {
+		if before[line] && !between[line] {
 			t.Errorf("killed after %d operations: %q was there before and afterwards, but not in between", after, line)
 		}
 	}

@@ -119,7 +119,7 @@ func FollowPlans(t *testing.T, open func() *Tables, seeds uint64, sizes ...int) 
 // Restart replaces the backend after each plan: with the same plan, the new one writes nothing.
 func Restart(t *testing.T, tables *Tables, size int) {
 	w, b := clusters.NewRandom(2, size), tables.Open()
-	for range 40 {
+	for range Thorough(15, 40) {
 		p := w.Step()
 		Sync(t, b, p)
 		tables.visit(w, b)
@@ -131,7 +131,7 @@ func Restart(t *testing.T, tables *Tables, size int) {
 // FailedWrites lets one write in ten fail: repeated Syncs succeed eventually, with the right result.
 func FailedWrites(t *testing.T, tables *Tables, size int) {
 	w, b := clusters.NewRandom(3, size), tables.Open()
-	for range 80 {
+	for range Thorough(30, 80) {
 		p := w.Step()
 		tables.Fail(0.1, w.Uint64())
 		results := b.Sync(t.Context(), p)
@@ -162,7 +162,7 @@ func WithoutCaches(t *testing.T, open func() *Tables, seeds uint64, sizes ...int
 		for seed := range seeds {
 			w, kept, forgetful := clusters.NewRandom(seed, size), open(), open()
 			b := kept.Open()
-			for range 20 {
+			for range Thorough(10, 20) {
 				Sync(t, b, w.Step())
 				Sync(t, forgetful.Open(), w.FromScratch())
 				if d := cmp.Diff(forgetful.Content(t), kept.Content(t)); d != "" {
@@ -176,7 +176,7 @@ func WithoutCaches(t *testing.T, open func() *Tables, seeds uint64, sizes ...int
 // CacheChangesNothing renders random plans in both families, each with and without the previous result, which is nil at first.
 func CacheChangesNothing[R any](t *testing.T, size int, render func(cluster.Family, *plan.Plan, *R) *R, dump func(*R) []string) {
 	w, last := clusters.NewRandom(1, size), map[cluster.Family]*R{}
-	for range 60 {
+	for range Thorough(20, 60) {
 		p := w.Step()
 		for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
 			cached := render(family, p, last[family])

@@ -400,6 +400,7 @@ func TestDo(t *testing.T) {
 }
 
 func TestAddressesAndRoutes(t *testing.T) {
+	t.Parallel()
 	lab := Start(t, Options{})
 	if _, err := lab.Node1.Serve(TCP, 80); err != nil {
 		t.Fatal(err)

@@ -51,6 +51,7 @@ func TestDirect(t *testing.T) {
 // TestOutside checks that the client cannot reach pods, and that a missing route is
 // not reported as a drop.
 func TestOutside(t *testing.T) {
+	t.Parallel()
 	lab := Start(t, Options{})
 	serveAll(t, lab, 8080)
 	for _, family := range Families() {
@@ -137,6 +138,7 @@ func TestBadProbes(t *testing.T) {
 // TestServerClose checks that closing a server closes its port and its connections,
 // and that the port can be served again.
 func TestServerClose(t *testing.T) {
+	t.Parallel()
 	lab := Start(t, Options{})
 	from, to := lab.Node1.Pods[0], lab.Node1.Pods[1]
 	for _, protocol := range Protocols() {

@@ -49,6 +49,7 @@ func serveAll(t *testing.T, lab *Lab, ports ...uint16) {
 // TestOracle checks the probes with hand-written rules of known effect, from every
 // kind of host, in both families, with every protocol and both pod networks.
 func TestOracle(t *testing.T) {
+	t.Parallel()
 	Require(t, "nft")
 	for _, network := range []PodNetwork{Bridged, Routed} {
 		t.Run([]string{"bridged", "routed"}[network], func(t *testing.T) {

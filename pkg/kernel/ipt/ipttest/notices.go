@@ -45,11 +45,16 @@ func (f *Fake) LoseNotices() { f.kernel.Lose() }
 // legacyWatch looks at the numbers of rules and chains, as if no program took the lock.
 type legacyWatch struct {
 	fakes []*Fake
-	// sizes are the numbers at the last look, by fake.
+	// sizes are the numbers at the last look, by fake; at is the generation then.
 	sizes []map[string]int
+	at    nf.Generation
 }
 
 func (w *legacyWatch) look() (changed bool) {
+	before := w.at
+	if w.at, _ = w.fakes[0].conn(fakeProxy).Generation(); w.at == before {
+		return false
+	}
 	for i, f := range w.fakes {
 		now := map[string]int{}
 		for name := range builtin {

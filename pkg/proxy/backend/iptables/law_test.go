@@ -155,11 +155,15 @@ func lawful(t *testing.T, test func(t *testing.T, open func() *laws.Tables)) {
 }
 
 func TestTablesFollowPlans(t *testing.T) {
-	lawful(t, func(t *testing.T, open func() *laws.Tables) { laws.FollowPlans(t, open, 2, 5, 12, 140) })
+	lawful(t, func(t *testing.T, open func() *laws.Tables) {
+		laws.FollowPlans(t, open, laws.Thorough[uint64](1, 4), 5, 12, 140)
+	})
 }
 
 func TestWithoutCaches(t *testing.T) {
-	lawful(t, func(t *testing.T, open func() *laws.Tables) { laws.WithoutCaches(t, open, 1, 12, 140) })
+	lawful(t, func(t *testing.T, open func() *laws.Tables) {
+		laws.WithoutCaches(t, open, laws.Thorough[uint64](1, 2), 12, 140)
+	})
 }
 
 func TestRestart(t *testing.T) {

@@ -176,7 +176,7 @@ func lawAndFake() (*laws.Tables, *nfttest.Fake) {
 	}, fakes[0]
 }
 
-func TestTablesFollowPlans(t *testing.T) { laws.FollowPlans(t, law, laws.Thorough[uint64](15, 40), 12) }
+func TestTablesFollowPlans(t *testing.T) { laws.FollowPlans(t, law, laws.Thorough[uint64](6, 40), 12) }
 
 func TestWithoutCaches(t *testing.T) { laws.WithoutCaches(t, law, laws.Thorough[uint64](6, 15), 12) }
 
