@@ -1,0 +1,352 @@
+//go:build linux
+
+package audit
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	netutils "k8s.io/utils/net"
+
+	"github.com/seed-11a05479/kube-proxy/test/kubeproxy"
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+// sample is the number of packets that are sent after each change, to addresses and ports that are chosen at random.
+const sample, few = 400, 5
+
+// vip is a load balancer IP that node1 has itself.
+const vip = "192.0.2.50"
+
+// strangers are addresses that the client has, more than can be used.
+var strangers = []netip.Prefix{netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("2001:db8:18::/64")}
+
+const randomConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: %s
+clusterCIDR: 10.244.0.0/16,fd00:10:244::/48
+clientConnection: {kubeconfig: /var/lib/kube-proxy/kubeconfig.conf, contentType: application/json}
+conntrack: {maxPerCore: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
+featureGates: {AllowServiceExternalIPs: true}
+iptables: {minSyncPeriod: 10ms}
+nftables: {minSyncPeriod: 10ms}
+`
+
+// TestKernelRandomClusters lets Kubernetes' own kube-proxy and this one serve the same random cluster, each in a lab of its own, and compares
+// what becomes of the same packets after each change. SEED is the seed, ROUNDS the number of changes.
+func TestKernelRandomClusters(t *testing.T) {
+	netns.Require(t, "nft", "conntrack", "ip")
+	theirs := os.Getenv("PEER")
+	if theirs == "" {
+		t.Skip("needs Kubernetes' own kube-proxy: PEER=$(make -s peer) go test -run TestKernelRandomClusters ./test/audit")
+	}
+	number := func(variable string, otherwise int) int {
+		n, err := strconv.Atoi(cmp.Or(os.Getenv(variable), strconv.Itoa(otherwise)))
+		must(t, err)
+		return n
+	}
+	ours, seed, rounds := kubeproxy.Path(t), number("SEED", 1), number("ROUNDS", 20)
+	for _, mode := range []string{"nftables", "iptables"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			api := kubeproxy.NewAPI()
+			p := &pair{T: t, mode: mode, named: map[string]int{}, random: newRandom(uint64(seed), api)}
+			p.labs = [2]*netns.Lab{p.lab(api, ours), p.lab(api, theirs)}
+			for round := 1; round <= rounds; round++ {
+				p.round(round)
+			}
+			t.Logf("seed %d: %d clusters, %d packets in each lab; intended differences: %v", seed, rounds, p.sent, p.named)
+		})
+	}
+}
+
+// pair is a lab with this proxy, and one with theirs.
+type pair struct {
+	*testing.T
+	mode     string
+	random   *random
+	labs     [2]*netns.Lab
+	last     map[packet]frontend
+	sent     int
+	stranger uint32
+	named    map[string]int // how often each rule was needed
+}
+
+// lab builds a lab in which a proxy runs.
+func (p *pair) lab(api *kubeproxy.API, program string) *netns.Lab {
+	lab := netns.Start(p.T, netns.Options{ClientRoutes: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112"),
+		netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8:2::/64")}})
+	for _, node := range lab.Nodes() {
+		for _, host := range append(slices.Clone(node.Pods), node.Host) {
+			for _, protocol := range netns.Protocols() {
+				_, err := host.Serve(protocol, 8080, 8081)
+				must(p.T, err)
+			}
+		}
+	}
+	for _, address := range []string{second, vip} {
+		must(p.T, lab.Node1.AddAddress(netip.MustParsePrefix(address+"/32")))
+	}
+	must(p.T, lab.Client.SetSysctl("ipv6/ip_nonlocal_bind", "1"))
+	for _, prefix := range strangers {
+		_, err := lab.Client.Command("ip", "route", "add", "local", prefix.String(), "dev", "lo").Output()
+		must(p.T, err)
+	}
+	must(p.T, lab.Node1.RouteVia(lab.Client, strangers...))
+	listener, err := lab.Node1.Listen("tcp", "127.0.0.1:0")
+	must(p.T, err)
+	api.Serve(p.T, listener)
+	stop, _ := start(p.T, lab, program, listener.Addr().String(), fmt.Sprintf(randomConfig, p.mode))
+	p.Cleanup(stop)
+	return lab
+}
+
+// round changes the cluster, waits until both proxies have seen it, and compares.
+func (p *pair) round(n int) {
+	for range 1 + p.random.IntN(6) {
+		p.random.step()
+	}
+	began := time.Now()
+	p.await(n)
+	awaited := time.Since(began)
+	current := p.packets()
+	all := maps.Clone(current)
+	for packet := range p.last {
+		if _, known := current[packet]; !known {
+			all[packet] = frontend{kind: "gone"}
+		}
+	}
+	p.last = current
+	packets := slices.SortedFunc(maps.Keys(all), func(a, b packet) int { return strings.Compare(a.String(), b.String()) })
+	p.random.Shuffle(len(packets), func(i, j int) { packets[i], packets[j] = packets[j], packets[i] })
+	packets = packets[:min(len(packets), sample)]
+	became := map[packet][2]string{}
+	for _, times := range []int{few, few, 25, 50, 50, 100} { // endpoints are picked at random
+		maps.Copy(became, p.send(packets, all, times))
+		packets = slices.DeleteFunc(packets, func(k packet) bool { return became[k][0] == became[k][1] })
+	}
+	for _, packet := range packets {
+		f, ours, theirs := all[packet], became[packet][0], became[packet][1]
+		if rule := p.intended(f, packet, ours, theirs); rule != "" {
+			p.named[rule]++
+			continue
+		}
+		p.Errorf("round %d: %s (%s): ours %s; theirs %s\n%s", n, packet, f.kind, ours, theirs, p.random.describe(f.service))
+	}
+	sent := time.Since(began)
+	p.health(n)
+	p.Logf("round %d: awaited %v sent %v health %v", n, awaited, sent, time.Since(began))
+	for _, lab := range p.labs {
+		forget(p.T, lab)
+	}
+}
+
+// await waits until both proxies serve a Service that came after all others, with an endpoint whose slice came after all others.
+func (p *pair) await(n int) {
+	ctx, cancel := context.WithTimeout(p.Context(), time.Minute)
+	defer cancel()
+	wanted := []string{"pod2a", "pod2b"}[n%2]
+	for _, to := range p.random.last(n, wanted) {
+		for _, lab := range p.labs {
+			probe := netns.Probe{From: lab.Node1.Host, To: to, Every: 10 * time.Millisecond}
+			if _, _, err := probe.Until(ctx, func(a netns.Answer) bool { return a.Endpoint == wanted }); err != nil {
+				p.Fatal(err)
+			}
+		}
+	}
+}
+
+// frontend is what a packet is sent to.
+type frontend struct {
+	kind    string
+	service *corev1.Service
+}
+
+// packets returns those to every address and port of the Services, and to some that nobody has.
+func (p *pair) packets() map[packet]frontend {
+	all := map[packet]frontend{}
+	add := func(kind, text string, port int32, protocol corev1.Protocol, s *corev1.Service) {
+		ip, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(text))
+		if !ok {
+			return
+		}
+		for _, from := range []string{"client", "stranger", "pod1a", "pod1b", "pod2a", "node1"} {
+			to := netip.AddrPortFrom(ip.Unmap(), uint16(port))
+			remote := from == "pod2a" && kind != "node port" // node2 has no proxy
+			if !remote && (from == "node1" || !ip.IsLoopback()) {
+				all[packet{from, to, netns.Protocol(protocol)}] = frontend{kind, s}
+			}
+		}
+	}
+	for _, s := range p.random.named() {
+		for _, port := range s.Spec.Ports {
+			for _, ip := range s.Spec.ClusterIPs {
+				add("cluster IP", ip, port.Port, port.Protocol, s)
+				add("undefined port", ip, undefined, port.Protocol, s)
+			}
+			for _, ip := range s.Spec.ExternalIPs {
+				add("external IP", ip, port.Port, port.Protocol, s)
+			}
+			for _, ingress := range s.Status.LoadBalancer.Ingress {
+				add("load balancer IP", ingress.IP, port.Port, port.Protocol, s)
+			}
+			if port.NodePort != 0 {
+				for _, ip := range []string{"172.18.0.11", "fd00:172:18::b", second, vip, "10.244.1.1", "127.0.0.1", "::1"} {
+					add("node port", ip, port.NodePort, port.Protocol, s)
+				}
+			}
+		}
+	}
+	add("unallocated", unallocated, 80, corev1.ProtocolTCP, nil)
+	add("unallocated", "fd00:10:96::abcd", 80, corev1.ProtocolUDP, nil)
+	return all
+}
+
+// send sends packets so often in both labs, and returns what became of them.
+func (p *pair) send(packets []packet, to map[packet]frontend, times int) map[packet][2]string {
+	var outcomes [2]map[packet]string
+	var group sync.WaitGroup
+	for i, lab := range p.labs {
+		first, times := p.stranger, times
+		group.Go(func() { outcomes[i] = send(lab, packets, to, times, first) })
+	}
+	group.Wait()
+	p.sent += len(packets) * times
+	p.stranger += uint32(len(packets) * (times + 1))
+	both := map[packet][2]string{}
+	for _, k := range packets {
+		both[k] = [2]string{outcomes[0][k], outcomes[1][k]}
+	}
+	return both
+}
+
+// send sends packets once in a lab, and then so often again, strangers' from one address after the other.
+func send(lab *netns.Lab, packets []packet, to map[packet]frontend, times int, stranger uint32) map[packet]string {
+	seen := map[packet]map[string]bool{}
+	once := func(packets []packet) {
+		var probes []netns.Probe
+		for _, k := range packets {
+			probe := netns.Probe{To: k.to, Protocol: k.protocol, Timeout: 100 * time.Millisecond}
+			if probe.From = lab.Client; k.from == "stranger" {
+				stranger++
+				probe.Source = netip.AddrPortFrom(strange(k.to.Addr(), stranger), 0)
+			} else {
+				probe.From, _ = lab.Host(k.from)
+			}
+			probes = append(probes, probe)
+		}
+		for i, answer := range netns.SendAll(probes...) {
+			seen[packets[i]][outcome(answer)] = true
+		}
+	}
+	for _, k := range packets {
+		seen[k] = map[string]bool{}
+	}
+	once(packets)
+	if times == few {
+		packets = slices.DeleteFunc(slices.Clone(packets), func(k packet) bool { return !strings.HasPrefix(first(seen[k]), "answered") })
+	}
+	for _, k := range packets {
+		if to[k].sticky(k) {
+			clear(seen[k]) // the first packets to several addresses of a Service were sent at the same time
+		}
+	}
+	once(slices.Repeat(packets, times))
+	became := map[packet]string{}
+	for k, outcomes := range seen {
+		became[k] = strings.Join(slices.Sorted(maps.Keys(outcomes)), " or ")
+		if to[k].sticky(k) && strings.HasPrefix(became[k], "answered") {
+			became[k] = fmt.Sprintf("answered by %d", len(outcomes))
+		}
+	}
+	return became
+}
+
+func first(set map[string]bool) string { return slices.Sorted(maps.Keys(set))[0] }
+
+// strange returns one of the strangers' addresses in the family of another address.
+func strange(other netip.Addr, n uint32) netip.Addr {
+	if other.Is4() {
+		return netip.AddrFrom4([4]byte{198, 18 | byte(n>>16)&1, byte(n >> 8), byte(n)})
+	}
+	return netip.MustParseAddr(fmt.Sprintf("2001:db8:18::%x:%x", n>>16, n&0xffff))
+}
+
+// sticky reports whether packets of one source are sent to one endpoint.
+func (f frontend) sticky(k packet) bool {
+	return k.from != "stranger" && f.service != nil && f.service.Spec.SessionAffinity == corev1.ServiceAffinityClientIP
+}
+
+func outcome(a netns.Answer) string {
+	switch {
+	case a.Verdict != netns.Answered:
+		return fmt.Sprint(a.Verdict, " ", a.ICMP.Type, "/", a.ICMP.Code)
+	case a.Source.Addr() == a.Local.Addr():
+		return fmt.Sprintf("answered by %s at %v, which sees it", a.Endpoint, a.Reached)
+	default:
+		return fmt.Sprintf("answered by %s at %v, which sees %v", a.Endpoint, a.Reached, a.Source.Addr())
+	}
+}
+
+// intended returns the words of docs/differences.md for what differs, if it has any.
+func (p *pair) intended(f frontend, k packet, ours, theirs string) string {
+	return ""
+}
+
+// health compares what health check node ports answer.
+func (p *pair) health(n int) {
+	for number := range many {
+		for _, node := range []string{"172.18.0.11", "[fd00:172:18::b]"} {
+			url := fmt.Sprintf("http://%s:%d/", node, healthPort+number)
+			var ours, theirs string
+			for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+				ours, theirs = get(p.Context(), p.labs[0], url), get(p.Context(), p.labs[1], url)
+				if ours == theirs || time.Now().After(deadline) {
+					break
+				}
+			}
+			if ours != theirs {
+				p.Errorf("round %d: %s: ours %s; theirs %s\n%s", n, url, ours, theirs, p.random.describe(p.random.services[number]))
+			}
+		}
+	}
+}
+
+// get returns the answer to a request of the client.
+func get(ctx context.Context, lab *netns.Lab, url string) string {
+	transport := &http.Transport{DialContext: lab.Client.Dial, DisableKeepAlives: true}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err.Error()
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return "no answer"
+	}
+	defer response.Body.Close()
+	var body any
+	err = json.NewDecoder(response.Body).Decode(&body)
+	return fmt.Sprint(response.Status, response.Header["X-Load-Balancing-Endpoint-Weight"], body, err)
+}
+
+var _ = discoveryv1.LabelServiceName
+var _ = rand.IntN
+var _ = networkingv1.ServiceCIDR{}
+var _ metav1.Time
