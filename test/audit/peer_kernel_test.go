@@ -32,8 +32,8 @@ import (
 // sample is the number of packets that are sent after each change, to addresses and ports that are chosen at random.
 const sample, few = 400, 5
 
-// vip is a load balancer IP that node1 has itself.
-const vip = "192.0.2.50"
+// vip is a load balancer IP that node1 has itself, bridge its address in the range of pods.
+const vip, bridge = "192.0.2.50", "10.244.1.1"
 
 // strangers are addresses that the client has, more than can be used.
 var strangers = []netip.Prefix{netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("2001:db8:18::/64")}
@@ -208,7 +208,7 @@ func (p *pair) packets() map[packet]frontend {
 				add("load balancer IP", ingress.IP, port.Port, port.Protocol, s)
 			}
 			if port.NodePort != 0 {
-				for _, ip := range []string{"172.18.0.11", "fd00:172:18::b", second, vip, "10.244.1.1", "127.0.0.1", "::1"} {
+				for _, ip := range []string{"172.18.0.11", "fd00:172:18::b", second, vip, bridge, "127.0.0.1", "::1"} {
 					add("node port", ip, port.NodePort, port.Protocol, s)
 				}
 			}
@@ -297,7 +297,7 @@ func (f frontend) sticky(k packet) bool {
 func outcome(a netns.Answer) string {
 	switch {
 	case a.Verdict != netns.Answered:
-		return fmt.Sprint(a.Verdict, " ", a.ICMP.Type, "/", a.ICMP.Code)
+		return a.Verdict.String()
 	case a.Source.Addr() == a.Local.Addr():
 		return fmt.Sprintf("answered by %s at %v, which sees it", a.Endpoint, a.Reached)
 	default:
@@ -305,8 +305,31 @@ func outcome(a netns.Answer) string {
 	}
 }
 
-// intended returns the words of docs/differences.md for what differs, if it has any.
+// intended returns what a difference is in docs/differences.md, if it is there.
 func (p *pair) intended(f frontend, k packet, ours, theirs string) string {
+	external := f.kind == "load balancer IP" || f.kind == "external IP"
+	// without leaves out what the sender itself answers, or does not.
+	without := func(outcomes string) string {
+		return strings.Join(slices.DeleteFunc(strings.Split(outcomes, " or "), func(one string) bool {
+			return one == "dropped" || strings.HasPrefix(one, "answered by "+k.from+" ")
+		}), " or ")
+	}
+	switch {
+	case f.sticky(k) && min(ours, theirs) == "answered by 1" && max(ours, theirs) == "dropped":
+		return "it sticks to an endpoint that cannot answer it" // which strangers find in both labs
+	case p.mode == "iptables" && k.to.Addr() == netip.IPv6Loopback() && ours == "refused" && theirs == "dropped":
+		return "::1 does not serve node ports"
+	case p.mode == "iptables" && k.from == "node1" && k.to.Addr() == netip.MustParseAddr(bridge) && strings.ReplaceAll(ours, "sees 172.18.0.11", "sees it") == theirs:
+		return "the node connects from an address in the range of pods"
+	case p.mode == "iptables" && external && k.from == "node1" && ours == "refused" && theirs == "dropped":
+		return "the node connects to an address without an endpoint"
+	case p.mode == "iptables" && f.kind == "load balancer IP" && len(f.service.Spec.LoadBalancerSourceRanges) > 0 && ours == "dropped" && theirs == "refused":
+		return "a client outside source ranges, without endpoints"
+	case p.mode == "nftables" && p.random.misplaced(k) && without(ours) == without(theirs) && strings.Contains(theirs, "dropped"):
+		return "an endpoint connects to itself, and its slice does not name its node"
+	case p.mode == "iptables" && k.from == "pod2a" && without(ours) == without(theirs) && strings.Contains(ours, "dropped"):
+		return "an endpoint on another node connects to itself"
+	}
 	return ""
 }
 

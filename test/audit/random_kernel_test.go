@@ -28,6 +28,8 @@ type random struct {
 	api      *kubeproxy.API
 	services map[int]*corev1.Service
 	slices   map[string]*discoveryv1.EndpointSlice
+	// endpoints are what all slices of a Service say about a host: whose word counts if they do not agree is not defined.
+	endpoints map[string]discoveryv1.Endpoint
 }
 
 // one is true once in n times.
@@ -52,9 +54,13 @@ func (r *random) step() {
 	if r.services[n] == nil || r.one(2) {
 		r.putService(n)
 	}
+	all := r.one(2)
+	if all {
+		maps.DeleteFunc(r.endpoints, func(key string, _ discoveryv1.Endpoint) bool { return strings.HasPrefix(key, fmt.Sprint(n, " ")) })
+	}
 	for _, kind := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6, discoveryv1.AddressTypeFQDN} {
 		for i := range 3 {
-			if name := fmt.Sprintf("s%d-%s-%d", n, strings.ToLower(string(kind)), i); r.one(2) {
+			if name := fmt.Sprintf("s%d-%s-%d", n, strings.ToLower(string(kind)), i); r.one(2) || all && r.slices[name] != nil {
 				r.putSlice(name, r.slice(n, name, kind))
 			}
 		}
@@ -119,7 +125,7 @@ func (r *random) service(n int) *corev1.Service {
 	for _, family := range s.Spec.IPFamilies {
 		s.Spec.ClusterIPs = append(s.Spec.ClusterIPs, map[corev1.IPFamily]string{four: fmt.Sprint("10.96.0.", 10+n), six: fmt.Sprintf("fd00:10:96::%x", 10+n)}[family])
 	}
-	for i, protocol := range some(r, 2, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP) {
+	for i, protocol := range append(some(r, 2, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP), corev1.ProtocolTCP) {
 		port := corev1.ServicePort{Name: fmt.Sprint("p", i), Protocol: protocol, Port: int32(80 + i)}
 		if s.Spec.Type != corev1.ServiceTypeClusterIP && !r.one(8) {
 			port.NodePort = int32(30000 + 10*n + i)
@@ -193,7 +199,11 @@ func (r *random) slice(n int, name string, kind discoveryv1.AddressType) *discov
 	}
 	hinted := pick(r, 0, 0, 1, 2, 3) // not, by zone, by node, by both
 	for _, host := range some(r, 3, "10.244.1.2", "10.244.1.3", "10.244.2.2", "10.244.2.3", "172.18.0.11", "172.18.0.12", "10.244.2.2") {
-		slice.Endpoints = append(slice.Endpoints, r.endpoint(host, kind, hinted))
+		key := fmt.Sprint(n, " ", kind, " ", host)
+		if _, known := r.endpoints[key]; !known {
+			r.endpoints[key] = r.endpoint(host, kind, hinted)
+		}
+		slice.Endpoints = append(slice.Endpoints, r.endpoints[key])
 	}
 	return slice
 }
@@ -248,7 +258,7 @@ func newRandom(seed uint64, api *kubeproxy.API) *random {
 	api.Put(node)
 	api.Put(&networkingv1.ServiceCIDR{TypeMeta: metav1.TypeMeta{Kind: "ServiceCIDR", APIVersion: "networking.k8s.io/v1"}, ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"},
 		Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16", "fd00:10:96::/112"}}})
-	return &random{Rand: rand.New(rand.NewPCG(seed, 7)), api: api, services: map[int]*corev1.Service{}, slices: map[string]*discoveryv1.EndpointSlice{}}
+	return &random{Rand: rand.New(rand.NewPCG(seed, 7)), api: api, services: map[int]*corev1.Service{}, slices: map[string]*discoveryv1.EndpointSlice{}, endpoints: map[string]discoveryv1.Endpoint{}}
 }
 
 // last puts a Service whose port is of a round, and EndpointSlices whose endpoint is a pod of node2, and returns where it is served when all
@@ -286,4 +296,15 @@ func (r *random) describe(s *corev1.Service) string {
 		}
 	}
 	return string(text)
+}
+
+// misplaced reports whether the sender of a packet is an endpoint whose slices do not name its node.
+func (r *random) misplaced(k packet) bool {
+	host := map[string]string{"pod1a": "10.244.1.2", "pod1b": "10.244.1.3", "pod2a": "10.244.2.2"}[k.from]
+	for key, e := range r.endpoints {
+		if host != "" && strings.HasSuffix(key, " "+host) && (e.NodeName == nil || *e.NodeName != "node"+k.from[3:4]) {
+			return true
+		}
+	}
+	return false
 }
