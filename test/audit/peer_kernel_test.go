@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"net/http"
 	"net/netip"
 	"os"
@@ -20,16 +19,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	netutils "k8s.io/utils/net"
 
 	"github.com/seed-11a05479/kube-proxy/test/kubeproxy"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
-// sample is the number of packets that are sent after each change, to addresses and ports that are chosen at random.
+// sample is the number of packets that are compared after each change, few how often each is sent if nothing differs.
 const sample, few = 400, 5
 
 // vip is a load balancer IP that node1 has itself, bridge its address in the range of pods.
@@ -80,13 +75,12 @@ func TestKernelRandomClusters(t *testing.T) {
 // pair is a lab with this proxy, and one with theirs.
 type pair struct {
 	*testing.T
-	mode     string
-	random   *random
-	labs     [2]*netns.Lab
-	last     map[packet]frontend
-	sent     int
-	stranger uint32
-	named    map[string]int // how often each rule was needed
+	mode   string
+	random *random
+	labs   [2]*netns.Lab
+	last   map[packet]frontend
+	sent   int
+	named  map[string]int // how often each rule was needed
 }
 
 // lab builds a lab in which a proxy runs.
@@ -118,52 +112,52 @@ func (p *pair) lab(api *kubeproxy.API, program string) *netns.Lab {
 	return lab
 }
 
-// round changes the cluster, waits until both proxies have seen it, and compares.
+// round changes the cluster, waits until both proxies serve the change, and compares what becomes of packets to any addresses of the cluster and
+// of the one before.
 func (p *pair) round(n int) {
 	for range 1 + p.random.IntN(6) {
 		p.random.step()
 	}
-	began := time.Now()
 	p.await(n)
-	awaited := time.Since(began)
-	current := p.packets()
+	current := p.random.frontends()
 	all := maps.Clone(current)
-	for packet := range p.last {
-		if _, known := current[packet]; !known {
-			all[packet] = frontend{kind: "gone"}
+	for k := range p.last {
+		if _, known := current[k]; !known {
+			all[k] = frontend{kind: "gone"}
 		}
 	}
 	p.last = current
 	packets := slices.SortedFunc(maps.Keys(all), func(a, b packet) int { return strings.Compare(a.String(), b.String()) })
 	p.random.Shuffle(len(packets), func(i, j int) { packets[i], packets[j] = packets[j], packets[i] })
 	packets = packets[:min(len(packets), sample)]
-	became := map[packet][2]string{}
+	var ours, theirs map[packet]string
 	for _, times := range []int{few, few, 25, 50, 50, 100} { // endpoints are picked at random
-		maps.Copy(became, p.send(packets, all, times))
-		packets = slices.DeleteFunc(packets, func(k packet) bool { return became[k][0] == became[k][1] })
+		var group sync.WaitGroup
+		group.Go(func() { ours = send(p.labs[0], packets, all, times, p.sent) })
+		group.Go(func() { theirs = send(p.labs[1], packets, all, times, p.sent) })
+		group.Wait()
+		p.sent += len(packets) * (times + 1)
+		packets = slices.DeleteFunc(packets, func(k packet) bool { return ours[k] == theirs[k] })
 	}
-	for _, packet := range packets {
-		f, ours, theirs := all[packet], became[packet][0], became[packet][1]
-		if rule := p.intended(f, packet, ours, theirs); rule != "" {
-			p.named[rule]++
+	for _, k := range packets {
+		if row := p.intended(all[k], k, ours[k], theirs[k]); row != "" {
+			p.named[row]++
 			continue
 		}
-		p.Errorf("round %d: %s (%s): ours %s; theirs %s\n%s", n, packet, f.kind, ours, theirs, p.random.describe(f.service))
+		p.Errorf("round %d: %s (%s): ours %s; theirs %s\n%s", n, k, all[k].kind, ours[k], theirs[k], p.random.describe(all[k].service))
 	}
-	sent := time.Since(began)
 	p.health(n)
-	p.Logf("round %d: awaited %v sent %v health %v", n, awaited, sent, time.Since(began))
 	for _, lab := range p.labs {
 		forget(p.T, lab)
 	}
 }
 
-// await waits until both proxies serve a Service that came after all others, with an endpoint whose slice came after all others.
+// await waits until both proxies serve a Service that was changed after all others, with an EndpointSlice that was, too.
 func (p *pair) await(n int) {
-	ctx, cancel := context.WithTimeout(p.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(p.Context(), patience)
 	defer cancel()
 	wanted := []string{"pod2a", "pod2b"}[n%2]
-	for _, to := range p.random.last(n, wanted) {
+	for _, to := range p.random.mark(n) {
 		for _, lab := range p.labs {
 			probe := netns.Probe{From: lab.Node1.Host, To: to, Every: 10 * time.Millisecond}
 			if _, _, err := probe.Until(ctx, func(a netns.Answer) bool { return a.Endpoint == wanted }); err != nil {
@@ -173,102 +167,33 @@ func (p *pair) await(n int) {
 	}
 }
 
-// frontend is what a packet is sent to.
-type frontend struct {
-	kind    string
-	service *corev1.Service
-}
-
-// packets returns those to every address and port of the Services, and to some that nobody has.
-func (p *pair) packets() map[packet]frontend {
-	all := map[packet]frontend{}
-	add := func(kind, text string, port int32, protocol corev1.Protocol, s *corev1.Service) {
-		ip, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(text))
-		if !ok {
-			return
-		}
-		for _, from := range []string{"client", "stranger", "pod1a", "pod1b", "pod2a", "node1"} {
-			to := netip.AddrPortFrom(ip.Unmap(), uint16(port))
-			remote := from == "pod2a" && kind != "node port" // node2 has no proxy
-			if !remote && (from == "node1" || !ip.IsLoopback()) {
-				all[packet{from, to, netns.Protocol(protocol)}] = frontend{kind, s}
-			}
-		}
-	}
-	for _, s := range p.random.named() {
-		for _, port := range s.Spec.Ports {
-			for _, ip := range s.Spec.ClusterIPs {
-				add("cluster IP", ip, port.Port, port.Protocol, s)
-				add("undefined port", ip, undefined, port.Protocol, s)
-			}
-			for _, ip := range s.Spec.ExternalIPs {
-				add("external IP", ip, port.Port, port.Protocol, s)
-			}
-			for _, ingress := range s.Status.LoadBalancer.Ingress {
-				add("load balancer IP", ingress.IP, port.Port, port.Protocol, s)
-			}
-			if port.NodePort != 0 {
-				for _, ip := range []string{"172.18.0.11", "fd00:172:18::b", second, vip, bridge, "127.0.0.1", "::1"} {
-					add("node port", ip, port.NodePort, port.Protocol, s)
-				}
-			}
-		}
-	}
-	add("unallocated", unallocated, 80, corev1.ProtocolTCP, nil)
-	add("unallocated", "fd00:10:96::abcd", 80, corev1.ProtocolUDP, nil)
-	return all
-}
-
-// send sends packets so often in both labs, and returns what became of them.
-func (p *pair) send(packets []packet, to map[packet]frontend, times int) map[packet][2]string {
-	var outcomes [2]map[packet]string
-	var group sync.WaitGroup
-	for i, lab := range p.labs {
-		first, times := p.stranger, times
-		group.Go(func() { outcomes[i] = send(lab, packets, to, times, first) })
-	}
-	group.Wait()
-	p.sent += len(packets) * times
-	p.stranger += uint32(len(packets) * (times + 1))
-	both := map[packet][2]string{}
-	for _, k := range packets {
-		both[k] = [2]string{outcomes[0][k], outcomes[1][k]}
-	}
-	return both
-}
-
-// send sends packets once in a lab, and then so often again, strangers' from one address after the other.
-func send(lab *netns.Lab, packets []packet, to map[packet]frontend, times int, stranger uint32) map[packet]string {
+// send sends packets once in a lab, and then so often again (only those that were answered, if these are few), the strangers' from one address
+// after the other.
+func send(lab *netns.Lab, packets []packet, to map[packet]frontend, times, stranger int) map[packet]string {
 	seen := map[packet]map[string]bool{}
-	once := func(packets []packet) {
+	once := func(packets []packet) (answered []packet) {
 		var probes []netns.Probe
 		for _, k := range packets {
-			probe := netns.Probe{To: k.to, Protocol: k.protocol, Timeout: 100 * time.Millisecond}
-			if probe.From = lab.Client; k.from == "stranger" {
-				stranger++
+			probe := netns.Probe{From: lab.Client, To: k.to, Protocol: k.protocol, Timeout: 100 * time.Millisecond}
+			if stranger++; k.from == "stranger" {
 				probe.Source = netip.AddrPortFrom(strange(k.to.Addr(), stranger), 0)
 			} else {
 				probe.From, _ = lab.Host(k.from)
 			}
 			probes = append(probes, probe)
+			if seen[k] == nil || to[k].sticky(k) {
+				seen[k] = map[string]bool{} // the first packets to several addresses of a Service were sent at the same time
+			}
 		}
 		for i, answer := range netns.SendAll(probes...) {
+			if k := packets[i]; answer.Verdict == netns.Answered || times > few {
+				answered = append(answered, k)
+			}
 			seen[packets[i]][outcome(answer)] = true
 		}
+		return answered
 	}
-	for _, k := range packets {
-		seen[k] = map[string]bool{}
-	}
-	once(packets)
-	if times == few {
-		packets = slices.DeleteFunc(slices.Clone(packets), func(k packet) bool { return !strings.HasPrefix(first(seen[k]), "answered") })
-	}
-	for _, k := range packets {
-		if to[k].sticky(k) {
-			clear(seen[k]) // the first packets to several addresses of a Service were sent at the same time
-		}
-	}
-	once(slices.Repeat(packets, times))
+	once(slices.Repeat(once(packets), times))
 	became := map[packet]string{}
 	for k, outcomes := range seen {
 		became[k] = strings.Join(slices.Sorted(maps.Keys(outcomes)), " or ")
@@ -279,10 +204,8 @@ func send(lab *netns.Lab, packets []packet, to map[packet]frontend, times int, s
 	return became
 }
 
-func first(set map[string]bool) string { return slices.Sorted(maps.Keys(set))[0] }
-
 // strange returns one of the strangers' addresses in the family of another address.
-func strange(other netip.Addr, n uint32) netip.Addr {
+func strange(other netip.Addr, n int) netip.Addr {
 	if other.Is4() {
 		return netip.AddrFrom4([4]byte{198, 18 | byte(n>>16)&1, byte(n >> 8), byte(n)})
 	}
@@ -294,6 +217,7 @@ func (f frontend) sticky(k packet) bool {
 	return k.from != "stranger" && f.service != nil && f.service.Spec.SessionAffinity == corev1.ServiceAffinityClientIP
 }
 
+// outcome describes who answers, and whom it sees, or what else happened.
 func outcome(a netns.Answer) string {
 	switch {
 	case a.Verdict != netns.Answered:
@@ -368,8 +292,3 @@ func get(ctx context.Context, lab *netns.Lab, url string) string {
 	err = json.NewDecoder(response.Body).Decode(&body)
 	return fmt.Sprint(response.Status, response.Header["X-Load-Balancing-Endpoint-Weight"], body, err)
 }
-
-var _ = discoveryv1.LabelServiceName
-var _ = rand.IntN
-var _ = networkingv1.ServiceCIDR{}
-var _ metav1.Time

@@ -14,9 +14,11 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	netutils "k8s.io/utils/net"
 	"sigs.k8s.io/yaml"
 
 	"github.com/seed-11a05479/kube-proxy/test/kubeproxy"
+	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
 
 // many is the number of Services of a random cluster, healthPort the first of their health check node ports.
@@ -243,13 +245,6 @@ func (r *random) endpoint(host string, kind discoveryv1.AddressType, hinted int)
 	return e
 }
 
-// named returns the Services in order.
-func (r *random) named() []*corev1.Service {
-	all := slices.Collect(maps.Values(r.services))
-	slices.SortFunc(all, func(a, b *corev1.Service) int { return strings.Compare(a.Name, b.Name) })
-	return all
-}
-
 // newRandom returns an empty cluster. The seed determines all changes.
 func newRandom(seed uint64, api *kubeproxy.API) *random {
 	node := &corev1.Node{TypeMeta: metav1.TypeMeta{Kind: "Node", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Name: "node1", Labels: map[string]string{corev1.LabelTopologyZone: "a"}}}
@@ -261,26 +256,67 @@ func newRandom(seed uint64, api *kubeproxy.API) *random {
 	return &random{Rand: rand.New(rand.NewPCG(seed, 7)), api: api, services: map[int]*corev1.Service{}, slices: map[string]*discoveryv1.EndpointSlice{}, endpoints: map[string]discoveryv1.Endpoint{}}
 }
 
-// last puts a Service whose port is of a round, and EndpointSlices whose endpoint is a pod of node2, and returns where it is served when all
-// changes before are.
-func (r *random) last(round int, pod string) (served []netip.AddrPort) {
-	s := &corev1.Service{TypeMeta: metav1.TypeMeta{Kind: "Service", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "last"}}
-	s.Spec.ClusterIP, s.Spec.ClusterIPs = "10.96.1.1", []string{"10.96.1.1", "fd00:10:96::101"}
-	s.Spec.Ports = []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: int32(10000 + round)}}
-	s.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+// mark puts a Service with a port of this round, and EndpointSlices with an endpoint of this round, and returns where it is served.
+func (r *random) mark(round int) (served []netip.AddrPort) {
+	s := &corev1.Service{TypeMeta: metav1.TypeMeta{Kind: "Service", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "mark"}}
+	s.Spec = corev1.ServiceSpec{ClusterIP: "10.96.1.1", ClusterIPs: []string{"10.96.1.1", "fd00:10:96::101"}, IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol},
+		Ports: []corev1.ServicePort{{Protocol: corev1.ProtocolTCP, Port: int32(10000 + round)}}}
 	r.api.Put(s)
 	for i, kind := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
-		address := []string{"10.244.2.2", "fd00:10:244:2::2"}[i]
-		if pod == "pod2b" {
-			address = []string{"10.244.2.3", "fd00:10:244:2::3"}[i]
-		}
+		address := fmt.Sprintf([]string{"10.244.2.%d", "fd00:10:244:2::%d"}[i], 2+round%2)
 		r.api.Put(&discoveryv1.EndpointSlice{TypeMeta: metav1.TypeMeta{Kind: "EndpointSlice", APIVersion: "discovery.k8s.io/v1"}, AddressType: kind,
-			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("last-", i), Labels: map[string]string{discoveryv1.LabelServiceName: "last"}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("mark-", i), Labels: map[string]string{discoveryv1.LabelServiceName: "mark"}},
 			Ports:      []discoveryv1.EndpointPort{{Name: new(""), Protocol: new(corev1.ProtocolTCP), Port: new(int32(8080))}},
 			Endpoints:  []discoveryv1.Endpoint{{Addresses: []string{address}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}}}})
 		served = append(served, netip.AddrPortFrom(netip.MustParseAddr(s.Spec.ClusterIPs[i]), uint16(10000+round)))
 	}
 	return served
+}
+
+// frontend is what a packet is sent to.
+type frontend struct {
+	kind    string
+	service *corev1.Service
+}
+
+// frontends returns packets to every address and port of the Services, and to some that nobody has.
+func (r *random) frontends() map[packet]frontend {
+	all := map[packet]frontend{}
+	add := func(kind, text string, port int32, protocol corev1.Protocol, s *corev1.Service) {
+		ip, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(text))
+		if !ok {
+			return
+		}
+		for _, from := range []string{"client", "stranger", "pod1a", "pod1b", "pod2a", "node1"} {
+			to := netip.AddrPortFrom(ip.Unmap(), uint16(port))
+			remote := from == "pod2a" && kind != "node port" // node2 has no proxy
+			if !remote && (from == "node1" || !ip.IsLoopback()) {
+				all[packet{from, to, netns.Protocol(protocol)}] = frontend{kind, s}
+			}
+		}
+	}
+	for _, s := range r.services {
+		for _, port := range s.Spec.Ports {
+			for _, ip := range s.Spec.ClusterIPs {
+				add("cluster IP", ip, port.Port, port.Protocol, s)
+				add("undefined port", ip, undefined, port.Protocol, s)
+			}
+			for _, ip := range s.Spec.ExternalIPs {
+				add("external IP", ip, port.Port, port.Protocol, s)
+			}
+			for _, ingress := range s.Status.LoadBalancer.Ingress {
+				add("load balancer IP", ingress.IP, port.Port, port.Protocol, s)
+			}
+			if port.NodePort != 0 {
+				for _, ip := range []string{"172.18.0.11", "fd00:172:18::b", second, vip, bridge, "127.0.0.1", "::1"} {
+					add("node port", ip, port.NodePort, port.Protocol, s)
+				}
+			}
+		}
+	}
+	add("unallocated", unallocated, 80, corev1.ProtocolTCP, nil)
+	add("unallocated", "fd00:10:96::abcd", 80, corev1.ProtocolUDP, nil)
+	return all
 }
 
 // describe returns a Service and its EndpointSlices as YAML.
