@@ -174,7 +174,7 @@ nightly: build ## what is too long for each change: emulated kernels, clusters, 
 	cd test/browser && CI=true go test -count=1 -timeout 30m ./...
 	SERVICES=1000 CI=true go test -count=1 -timeout 30m -run '^TestKernelDrift$$' ./test/restart
 	THOROUGH=1 CI=true go test -count=1 -timeout 30m -run '$(repeated)' ./pkg/proxy/backend/nftables ./pkg/proxy/backend/iptables
-	PEER=$$(go run -C test/e2e ./peer) SEED=$$(date +%j) ROUNDS=200 CI=true go test -count=1 -timeout 60m -v -run '$(NIGHTLY)' ./test/audit
+	peer=$$(go run -C test/e2e ./peer) && PEER=$$peer SEED=$$(date +%j) ROUNDS=200 CI=true go test -count=1 -timeout 60m -v -run '$(NIGHTLY)' ./test/audit
 	@$(MAKE) kernels PEER=1
 	@$(MAKE) cluster servers release-check rolling soak SOAK=30m
 	@$(MAKE) fuzz FUZZTIME=5m

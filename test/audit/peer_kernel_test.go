@@ -33,16 +33,19 @@ const vip, bridge = "192.0.2.50", "10.244.1.1"
 // strangers are addresses that the client has, more than can be used.
 var strangers = []netip.Prefix{netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("2001:db8:18::/64")}
 
+// randomConfig is without the mode and one of the settings, which the seed chooses.
 const randomConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
-mode: %s
-clusterCIDR: 10.244.0.0/16,fd00:10:244::/48
 clientConnection: {kubeconfig: /var/lib/kube-proxy/kubeconfig.conf, contentType: application/json}
 conntrack: {maxPerCore: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
 featureGates: {AllowServiceExternalIPs: true}
-iptables: {minSyncPeriod: 10ms}
-nftables: {minSyncPeriod: 10ms}
 `
+
+var settings = []string{
+	"iptables: {minSyncPeriod: 10ms}\nnftables: {minSyncPeriod: 10ms}\nclusterCIDR: 10.244.0.0/16,fd00:10:244::/48\n",
+	"iptables: {minSyncPeriod: 10ms}\nnftables: {minSyncPeriod: 10ms}\ndetectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: cbr0}\n",
+	"iptables: {masqueradeAll: true}\nnftables: {masqueradeAll: true}\nnodePortAddresses: [172.18.0.0/24, 'fd00:172:18::/64', 127.0.0.0/8]\n",
+}
 
 // TestKernelRandomClusters lets Kubernetes' own kube-proxy and this one serve the same random cluster, each in a lab of its own, and compares
 // what becomes of the same packets after each change. SEED is the seed, ROUNDS the number of changes.
@@ -62,12 +65,12 @@ func TestKernelRandomClusters(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			api := kubeproxy.NewAPI()
-			p := &pair{T: t, mode: mode, named: map[string]int{}, random: newRandom(uint64(seed), api)}
+			p := &pair{T: t, mode: mode, seed: seed, named: map[string]int{}, random: newRandom(uint64(seed), api)}
 			p.labs = [2]*netns.Lab{p.lab(api, ours), p.lab(api, theirs)}
 			for round := 1; round <= rounds; round++ {
 				p.round(round)
 			}
-			t.Logf("seed %d: %d clusters, %d packets in each lab; intended differences: %v", seed, rounds, p.sent, p.named)
+			t.Logf("seed %d: %d clusters, up to %d packets in each lab; intended differences: %v", seed, rounds, p.sent, p.named)
 		})
 	}
 }
@@ -76,6 +79,7 @@ func TestKernelRandomClusters(t *testing.T) {
 type pair struct {
 	*testing.T
 	mode   string
+	seed   int
 	random *random
 	labs   [2]*netns.Lab
 	last   map[packet]frontend
@@ -107,7 +111,7 @@ func (p *pair) lab(api *kubeproxy.API, program string) *netns.Lab {
 	listener, err := lab.Node1.Listen("tcp", "127.0.0.1:0")
 	must(p.T, err)
 	api.Serve(p.T, listener)
-	stop, _ := start(p.T, lab, program, listener.Addr().String(), fmt.Sprintf(randomConfig, p.mode))
+	stop, _ := start(p.T, lab, program, listener.Addr().String(), randomConfig+settings[p.seed%len(settings)]+"mode: "+p.mode)
 	p.Cleanup(stop)
 	return lab
 }
@@ -279,7 +283,7 @@ func (p *pair) health(n int) {
 // get returns the answer to a request of the client.
 func get(ctx context.Context, lab *netns.Lab, url string) string {
 	transport := &http.Transport{DialContext: lab.Client.Dial, DisableKeepAlives: true}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return err.Error()
 	}
