@@ -87,6 +87,8 @@ type pair struct {
 	named  map[string]int // how often each rule was needed
 }
 
+func (p *pair) setting() string { return settings[p.seed%len(settings)] }
+
 // lab builds a lab in which a proxy runs.
 func (p *pair) lab(api *kubeproxy.API, program string) *netns.Lab {
 	lab := netns.Start(p.T, netns.Options{ClientRoutes: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112"),
@@ -111,7 +113,7 @@ func (p *pair) lab(api *kubeproxy.API, program string) *netns.Lab {
 	listener, err := lab.Node1.Listen("tcp", "127.0.0.1:0")
 	must(p.T, err)
 	api.Serve(p.T, listener)
-	stop, _ := start(p.T, lab, program, listener.Addr().String(), randomConfig+settings[p.seed%len(settings)]+"mode: "+p.mode)
+	stop, _ := start(p.T, lab, program, listener.Addr().String(), randomConfig+p.setting()+"mode: "+p.mode)
 	p.Cleanup(stop)
 	return lab
 }
@@ -235,6 +237,8 @@ func outcome(a netns.Answer) string {
 
 // intended returns what a difference is in docs/differences.md, if it is there.
 func (p *pair) intended(f frontend, k packet, ours, theirs string) string {
+	at := k.to.Addr()
+	unserved := at == netip.IPv6Loopback() || strings.Contains(p.setting(), "nodePortAddresses") && (at.String() == vip || at.String() == bridge)
 	external := f.kind == "load balancer IP" || f.kind == "external IP"
 	// without leaves out what the sender itself answers, or does not.
 	without := func(outcomes string) string {
@@ -245,9 +249,9 @@ func (p *pair) intended(f frontend, k packet, ours, theirs string) string {
 	switch {
 	case f.sticky(k) && min(ours, theirs) == "answered by 1" && max(ours, theirs) == "dropped":
 		return "it sticks to an endpoint that cannot answer it" // which strangers find in both labs
-	case p.mode == "iptables" && k.to.Addr() == netip.IPv6Loopback() && ours == "refused" && theirs == "dropped":
-		return "::1 does not serve node ports"
-	case p.mode == "iptables" && k.from == "node1" && k.to.Addr() == netip.MustParseAddr(bridge) && strings.ReplaceAll(ours, "sees 172.18.0.11", "sees it") == theirs:
+	case p.mode == "iptables" && f.kind == "node port" && unserved && ours == "refused" && theirs == "dropped":
+		return "an address that does not serve node ports"
+	case p.mode == "iptables" && k.from == "node1" && at.String() == bridge && strings.ReplaceAll(ours, "sees 172.18.0.11", "sees it") == theirs:
 		return "the node connects from an address in the range of pods"
 	case p.mode == "iptables" && external && k.from == "node1" && ours == "refused" && theirs == "dropped":
 		return "the node connects to an address without an endpoint"
