@@ -18,8 +18,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/seed-11a05479/kube-proxy/test/kubeproxy"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
@@ -192,10 +190,10 @@ func send(lab *netns.Lab, packets []packet, to map[packet]frontend, times, stran
 			}
 		}
 		for i, answer := range netns.SendAll(probes...) {
-			if k := packets[i]; answer.Verdict == netns.Answered || times > few {
+			k := packets[i]
+			if seen[k][outcome(answer)] = true; answer.Verdict == netns.Answered || times > few {
 				answered = append(answered, k)
 			}
-			seen[packets[i]][outcome(answer)] = true
 		}
 		return answered
 	}
@@ -216,11 +214,6 @@ func strange(other netip.Addr, n int) netip.Addr {
 		return netip.AddrFrom4([4]byte{198, 18 | byte(n>>16)&1, byte(n >> 8), byte(n)})
 	}
 	return netip.MustParseAddr(fmt.Sprintf("2001:db8:18::%x:%x", n>>16, n&0xffff))
-}
-
-// sticky reports whether packets of one source are sent to one endpoint.
-func (f frontend) sticky(k packet) bool {
-	return k.from != "stranger" && f.service != nil && f.service.Spec.SessionAffinity == corev1.ServiceAffinityClientIP
 }
 
 // outcome describes who answers, and whom it sees, or what else happened.

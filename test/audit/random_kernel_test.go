@@ -279,6 +279,11 @@ type frontend struct {
 	service *corev1.Service
 }
 
+// sticky reports whether packets of one source are sent to one endpoint.
+func (f frontend) sticky(k packet) bool {
+	return k.from != "stranger" && f.service != nil && f.service.Spec.SessionAffinity == corev1.ServiceAffinityClientIP
+}
+
 // frontends returns packets to every address and port of the Services, and to some that nobody has.
 func (r *random) frontends() map[packet]frontend {
 	all := map[packet]frontend{}
