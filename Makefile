@@ -136,8 +136,8 @@ $(BENCHSTAT): build/tools/go.mod build/tools/go.sum
 	go build -C build/tools -o $(CURDIR)/$@ golang.org/x/perf/cmd/benchstat
 	@touch $@
 
-# What only make nightly runs: the page in a browser and the other releases of Debian, except the shortest telling part of each.
-NIGHTLY := ^(TestStatusPage|TestKernelListedByOtherReleases|TestKernelTakeOverBetweenReleases)$$
+# What only make nightly runs: the page in a browser, the other releases of Debian and random clusters, except the shortest telling part of each.
+NIGHTLY := ^(TestStatusPage|TestKernelListedByOtherReleases|TestKernelRandomClusters|TestKernelTakeOverBetweenReleases)$$
 
 # What repeats a law more often with THOROUGH=1, which only make nightly sets.
 repeated := ^(TestTablesFollowPlans|TestWithoutCaches|TestTamperingAtAnyTime|TestRestart|TestFailedWrites|TestCacheChangesNothing|TestKernelPicksAreUniform|TestKernelRestart)$$
@@ -176,6 +176,7 @@ nightly: build ## what is too long for each change: emulated kernels, clusters, 
 	cd test/browser && CI=true go test -count=1 -timeout 30m ./...
 	SERVICES=1000 CI=true go test -count=1 -timeout 30m -run '^TestKernelDrift$$' ./test/restart
 	THOROUGH=1 CI=true go test -count=1 -timeout 30m -run '$(repeated)' ./pkg/proxy/backend/nftables ./pkg/proxy/backend/iptables
+	peer=$$(go run -C test/e2e ./peer) && PEER=$$peer SEED=$$(date +%j) ROUNDS=200 CI=true go test -count=1 -timeout 60m -v -run '$(NIGHTLY)' ./test/audit
 	@$(MAKE) kernels PEER=1
 	@$(MAKE) cluster servers release-check rolling soak SOAK=30m
 	@$(MAKE) fuzz FUZZTIME=5m

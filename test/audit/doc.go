@@ -5,4 +5,6 @@
 // Kubernetes' own kube-proxy, if PEER names it (PEER=$(make -s peer) go test ./test/audit), else this one in its mode, and then through this one in
 // the other mode. A difference that no finding names fails the test, and so does a finding that no packet shows. The shape in ipvs mode needs
 // an emulated kernel, and Kubernetes' own kube-proxy (make kernels PEER=1).
+//
+// TestKernelRandomClusters needs PEER: it compares packets through it and this proxy, in the same mode, while both serve the same random cluster.
 package audit

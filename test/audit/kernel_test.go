@@ -95,14 +95,13 @@ type world struct {
 	*testing.T
 	shape   *shape
 	lab     *netns.Lab
-	dir     string
 	server  string
 	targets []target
 }
 
 func newWorld(t *testing.T, s *shape) *world {
 	t.Helper()
-	w := &world{T: t, shape: s, dir: t.TempDir(), lab: netns.Start(t, netns.Options{ClientRoutes: []netip.Prefix{
+	w := &world{T: t, shape: s, lab: netns.Start(t, netns.Options{ClientRoutes: []netip.Prefix{
 		netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112"), netip.MustParsePrefix("192.0.2.0/24")}})}
 	for _, node := range w.lab.Nodes() {
 		for _, pod := range node.Pods {
@@ -199,13 +198,14 @@ func (w *world) packets() (all []packet) {
 // modeLine is the line of a configuration with the mode.
 var modeLine = regexp.MustCompile(`(?m)^mode: .*$`)
 
-// run starts a proxy in node1 in a mode, and returns what becomes of the packets.
-func (w *world) run(program, mode string) map[packet]string {
-	w.Helper()
-	kubeconfig, config := filepath.Join(w.dir, "kubeconfig"), filepath.Join(w.dir, "config.yaml")
+// start starts a proxy in node1 with a configuration, in which the path of the kubeconfig is replaced by that of one for the API server, until stop
+// is called, which also removes the rules and the connections.
+func start(t *testing.T, lab *netns.Lab, program, server, text string) (stop func(), log *bytes.Buffer) {
+	t.Helper()
+	dir := t.TempDir()
+	kubeconfig, config := filepath.Join(dir, "kubeconfig"), filepath.Join(dir, "config.yaml")
 	kubeproxy.MustWrite(kubeconfig, fmt.Sprintf(`{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: "http://%s"}}],
-  contexts: [{name: c, context: {cluster: c, user: proxy}}], current-context: c, users: [{name: proxy, user: {}}]}`, w.server))
-	text := modeLine.ReplaceAllString(w.shape.part("config.yaml"), "mode: "+mode)
+  contexts: [{name: c, context: {cluster: c, user: proxy}}], current-context: c, users: [{name: proxy, user: {}}]}`, server))
 	for _, path := range []string{"/var/lib/kube-proxy/kubeconfig.conf", "/var/lib/kube-proxy/kubeconfig"} {
 		if strings.Contains(text, path) {
 			text = strings.Replace(text, path, kubeconfig, 1)
@@ -213,22 +213,34 @@ func (w *world) run(program, mode string) map[packet]string {
 		}
 	}
 	kubeproxy.MustWrite(config, text)
-	command := w.lab.Node1.Command(program, "--config", config, "--hostname-override=node1")
-	var log bytes.Buffer
-	command.Stdout, command.Stderr = &log, &log
-	must(w.T, command.Start())
-	defer func() {
-		must(w.T, command.Kill())
-		if out, err := w.lab.Node1.Command(program, "--cleanup", "--config", config).CombinedOutput(); err != nil {
-			w.Logf("%s --cleanup: %v\n%s", program, err, out)
+	command := lab.Node1.Command(program, "--config", config, "--hostname-override=node1")
+	log = new(bytes.Buffer)
+	command.Stdout, command.Stderr = log, log
+	must(t, command.Start())
+	return func() {
+		must(t, command.Kill())
+		if out, err := lab.Node1.Command(program, "--cleanup", "--config", config).CombinedOutput(); err != nil {
+			t.Logf("%s --cleanup: %v\n%s", program, err, out)
 		}
-		if out, err := w.lab.Node1.Command("conntrack", "-F").CombinedOutput(); err != nil {
-			w.Errorf("%v: %s", err, out)
+		forget(t, lab)
+		if t.Failed() {
+			t.Logf("%v with this configuration:\n%s\n%s", command.Args, text, log.String())
 		}
-		if w.Failed() {
-			w.Logf("%s in %s mode:\n%s", program, mode, log.String())
-		}
-	}()
+	}, log
+}
+
+// forget removes the connections that node1 knows.
+func forget(t *testing.T, lab *netns.Lab) {
+	if out, err := lab.Node1.Command("conntrack", "-F").CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// run starts a proxy in node1 in a mode, and returns what becomes of the packets.
+func (w *world) run(program, mode string) map[packet]string {
+	w.Helper()
+	stop, log := start(w.T, w.lab, program, w.server, modeLine.ReplaceAllString(w.shape.part("config.yaml"), "mode: "+mode))
+	defer stop()
 	ctx, cancel := context.WithTimeout(w.Context(), patience)
 	defer cancel()
 	for _, probe := range w.served() { // one of each family is served when all are
