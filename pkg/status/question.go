@@ -330,7 +330,7 @@ func (s *State) ownAddress(to netip.Addr) (netip.Addr, error) {
 			return addr, nil
 		}
 	}
-	return netip.Addr{}, badQuestion("the node has no %s address that is known: there are no such connections from it", cluster.FamilyOf(to))
+	return netip.Addr{}, badQuestion("no %s address of the node is known: give the source as an IP address", cluster.FamilyOf(to))
 }
 
 // isLocalPod reports whether an address is of a pod of this node: in its pod CIDRs, or a local endpoint.

@@ -72,11 +72,11 @@ func gateLines() string {
 
 func (o *Options) addRunFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.cleanup, "cleanup", false, "Remove all rules of every mode from this node, then exit.")
-	fs.BoolVar(&o.initOnly, "init-only", false, "Do everything that requires privileges, then exit. The proxy then only requires CAP_NET_ADMIN.")
+	fs.BoolVar(&o.initOnly, "init-only", false, "Do everything that requires privileges, then exit. The proxy then requires only CAP_NET_ADMIN, and with iptables-legacy CAP_NET_RAW.")
 	fs.StringVar(&o.manifests, "manifests", "", "Serve a `directory` of manifests, not the objects of an API server (standalone mode).")
 	fs.BoolVar(&o.relistGuard, "relist-guard", true, "Hold back a list that would remove more than 90 % of at least 100 endpoints, until the API server repeats it.")
 	fs.Var(&o.startupTaint, "startup-taint", "Remove this `taint`, KEY[=VALUE]:EFFECT, from the Node once its Services are served. It needs the right to patch nodes.")
-	fs.Var(oneOf(&o.canary, check.NoCanary, check.CanaryReports, check.CanaryHealthz), "dataplane-canary", "Try the rules each second: none, report (by a metric, an Event and the status page what is broken), or healthz (/healthz and health check node ports fail, too).")
+	fs.Var(oneOf(&o.canary, check.NoCanary, check.CanaryReports, check.CanaryHealthz), "dataplane-canary", "Try the rules each second: none, report (a metric, an Event and the status page show what is broken), or healthz (/healthz and health check node ports fail, too).")
 	AddField(fs, o.flags.OOMScoreAdj, "oom-score-adj", "linux.oomScoreAdj", "oom_score_adj of this process, from -1000 to 1000.")
 	AddField(fs, &o.flags.ConfigSyncPeriod.Duration, "config-sync-period", "configSyncPeriod", "No effect. Greater than 0.")
 	for _, name := range []string{"boot-id-file", "machine-id-file"} {

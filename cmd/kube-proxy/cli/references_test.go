@@ -130,7 +130,7 @@ warning, an unknown one an error. /flagz of the metrics server shows the gates i
 
 // resetDetails describes what ResetGoneEndpoints does to each client.
 const resetDetails = `An endpoint is gone when no EndpointSlice has listed its address for half a second: its pod or its node was deleted. Slices of headless Services
-and of other proxies' (label service.kubernetes.io/service-proxy-name) do not count. The proxy then deletes the connection tracking entries of its
+and of Services for other proxies (label service.kubernetes.io/service-proxy-name) do not count. The proxy then deletes the connection tracking entries of its
 connections, so that their next packet is a new one. Without the gate these clients hang for about 15 minutes:
 
 | a client | |
