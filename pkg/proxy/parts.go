@@ -101,8 +101,9 @@ func (p *parts) record(s *Sync, limit *plan.Limit, before *plan.Plan) {
 	// A change of others that arrived in so much of the part's time, from its beginning, is not prompt: it waits for the end, and for a sync of
 	// its own.
 	late := min(s.Cost, s.Cost+p.base-promptly)
-	cost := max(s.Cost, time.Duration(partShare*float64(min(restPerLate*late, maxPartRest)))) // what the credit grows by in the rest
-	if s.read() { // the part did not cause that
+	cost := max(s.Cost, time.Duration(partShare*float64(min(restPerLate*late, maxPartRest)))) // in the rest, the credit grows by as much
+	// The part did not cause a reading of the kernel.
+	if s.read() {
 		cost = min(cost, aim)
 	}
 	p.credit, p.last = p.creditAt(s.Finished)-cost, s.Finished

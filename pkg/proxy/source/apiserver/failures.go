@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/logonce"
@@ -148,6 +150,7 @@ func (f *failures) fails(match func(request, cause) bool) bool {
 func advice(err error, r *resource) (why cause, hint string) {
 	ofResource, ofServer := func(kind string) cause { return cause{kind, r.Name} }, func(kind string) cause { return cause{kind: kind} }
 	untrusted, large, slow := (*tls.CertificateVerificationError)(nil), (*tooLargeError)(nil), (*tooSlowError)(nil)
+	foreign, syntax, negotiated := (*foreignError)(nil), (*json.SyntaxError)(nil), runtime.NegotiateError{}
 	switch {
 	case errors.Is(err, context.Canceled), isExpired(err):
 		return cause{}, ""
@@ -163,6 +166,8 @@ func advice(err error, r *resource) (why cause, hint string) {
 		return cause{}, ""
 	case apierrors.IsNotFound(err):
 		return ofResource("missing"), fmt.Sprintf("the server does not know %s of %s: check that its address leads to a Kubernetes API server", r.Name, r.Version)
+	case errors.As(err, &foreign), errors.As(err, &syntax), errors.As(err, &negotiated):
+		return ofServer("missing"), "this is no API server's answer: check that its address leads to a Kubernetes API server, and what is between"
 	case apierrors.IsTooManyRequests(err):
 		return ofServer("busy"), "the API server is overloaded; the request will be retried"
 	case errors.As(err, &untrusted):

@@ -56,6 +56,7 @@ type fakeAPI struct {
 	drops     bool                                 // it leaves managedFields out if asked to
 	pageLimit int                                  // maximum length of a page; 0 is no limit
 	refuse    func(r *http.Request) *metav1.Status // returns an error to answer with, or nil
+	foreign   string                               // answers each request, if not empty, as another kind of server would
 	lastQuery map[string]map[string]string         // selectors and media types, by resource
 	breakOff  map[string]int                       // how many of the next streams of a resource end after the first object
 	late      []change                             // events in a streamed list, after its objects
@@ -240,8 +241,13 @@ func (f *fakeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	f.requests = append(f.requests, verb+" "+resource)
 	f.lastQuery[resource] = map[string]string{"fields": query.Get("fieldSelector"), "labels": query.Get("labelSelector"), "accept": r.Header.Get("Accept")}
-	refusal, epoch := f.refusal(r, resource, query.Get("resourceVersion"), watching, streaming), f.epoch
+	refusal, foreign, epoch := f.refusal(r, resource, query.Get("resourceVersion"), watching, streaming), f.foreign, f.epoch
 	f.mu.Unlock()
+	if foreign != "" {
+		w.Header().Set("Content-Type", map[bool]string{true: "text/html", false: runtime.ContentTypeJSON}[foreign[0] == '<'])
+		fmt.Fprint(w, foreign)
+		return
+	}
 	media := f.media(r)
 	if refusal != nil {
 		w.Header().Set("Content-Type", media.MediaType)

@@ -350,7 +350,7 @@ func TestEndlessPages(t *testing.T) {
 					return false
 				}
 				pages++
-				fmt.Fprintf(w, `{"metadata":{"resourceVersion":"20","continue":"%d"},"items":[{"metadata":{"namespace":"ns","name":"s%d","labels":{"kubernetes.io/service-name":"x"}}}]}`, pages, pages%10)
+				fmt.Fprintf(w, `{"kind":"EndpointSliceList","metadata":{"resourceVersion":"20","continue":"%d"},"items":[{"metadata":{"namespace":"ns","name":"s%d","labels":{"kubernetes.io/service-name":"x"}}}]}`, pages, pages%10)
 				return true
 			}
 		})

@@ -113,8 +113,8 @@ func (l *listWatch) WatchWithContext(ctx context.Context, options metav1.ListOpt
 		stop()
 	}}
 	if streamed {
-		events = l.takeList(ctx, events)
-		if m.why(nil) == nil {
+		var ended bool
+		if events, ended = l.takeList(ctx, events); ended && m.why(nil) == nil {
 			m.listEnds()
 			l.note(watchVerb, nil)
 		}
@@ -190,14 +190,14 @@ func errAhead() error {
 }
 
 // takeList applies the events of a streamed list and returns the rest of the watch, which starts with the bookmark at the end
-// of the list. If the stream breaks off, the rest starts with the last event, so that the Reflector does not take the server
+// of the list; ended is whether there was one. If the stream breaks off, the rest starts with the last event, so that the Reflector does not take the server
 // for one that cannot stream and requests a list in a single response.
 //
 // Without this, the Reflector would collect the objects in a store of its own.
-func (l *listWatch) takeList(ctx context.Context, events watch.Interface) watch.Interface {
+func (l *listWatch) takeList(ctx context.Context, events watch.Interface) (_ watch.Interface, ended bool) {
 	var last watch.Event
 	for last = range events.ResultChan() {
-		if last.Type == watch.Error || isListEnd(last) {
+		if ended = isListEnd(last); ended || last.Type == watch.Error {
 			break
 		}
 		if err := l.store.takeListed(last); err != nil {
@@ -210,7 +210,7 @@ func (l *listWatch) takeList(ctx context.Context, events watch.Interface) watch.
 	if last.Type != "" {
 		rest.first <- last
 	}
-	return rest
+	return rest, ended
 }
 
 // isListEnd reports whether an event ends a streamed list.

@@ -33,12 +33,11 @@ type page struct {
 // readPage reads a page in protobuf or JSON.
 func readPage(from io.Reader, of *resource, taken func(runtime.Object) error, objectEnds func()) (metav1.ListMeta, error) {
 	p := &page{of: of, from: bufio.NewReaderSize(from, readAhead), taken: taken, objectEnds: objectEnds}
-	start, err := p.from.Peek(len(magic))
-	if err == nil && bytes.Equal(start, magic) {
-		err = p.protobuf()
-	} else if err == nil {
-		err = p.json()
+	read := p.json
+	if start, _ := p.from.Peek(len(magic)); bytes.Equal(start, magic) { // after an error, reading has it too
+		read = p.protobuf
 	}
+	err := read()
 	if err == nil {
 		_, err = io.Copy(io.Discard, p.from) // so that the connection can be used again
 	}
@@ -53,6 +52,13 @@ func readPage(from io.Reader, of *resource, taken func(runtime.Object) error, ob
 
 // kind is the kind of the list.
 func (p *page) kind() string { return reflect.TypeOf(p.of.Example).Elem().Name() + "List" }
+
+// foreignError means that an answer is no list of objects that were requested.
+type foreignError struct{ sent, want string }
+
+func (e *foreignError) Error() string {
+	return fmt.Sprintf("the API server sent %.100s instead of %s", e.sent, e.want)
+}
 
 // take takes an object of the page.
 func (p *page) take(object runtime.Object, err error) error {
@@ -74,7 +80,7 @@ func (p *page) protobuf() error {
 		number, size, err := p.field()
 		switch {
 		case errors.Is(err, io.EOF):
-			return fmt.Errorf("the API server sent %s instead of a %s", kind, p.kind())
+			return &foreignError{kind, p.kind()}
 		case err != nil:
 			return err
 		case number == 2 && kind == p.kind():
@@ -161,7 +167,7 @@ func (p *page) json() error {
 	if err := delimiter(from, '{'); err != nil {
 		return err
 	}
-	kind := p.kind()
+	kind := ""
 	for from.More() {
 		name, err := from.Token()
 		if err != nil {
@@ -177,12 +183,15 @@ func (p *page) json() error {
 		default:
 			err = from.Decode(new(json.RawMessage))
 		}
-		if err == nil && kind != p.kind() {
-			err = fmt.Errorf("the API server sent %.100q instead of a %s", kind, p.kind())
+		if err == nil && kind != "" && kind != p.kind() {
+			err = &foreignError{kind, p.kind()}
 		}
 		if err != nil {
 			return err
 		}
+	}
+	if kind == "" { // anything may be between this node and the API server
+		return &foreignError{"an object without a kind", p.kind()}
 	}
 	return delimiter(from, '}')
 }

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"bytes"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/iotest"
 
@@ -56,6 +57,20 @@ func TestPages(t *testing.T) {
 				t.Error("a list of Services is one of EndpointSlices")
 			}
 		})
+	}
+}
+
+// TestForeignPages reads objects in JSON that do not say that they are a list of Services.
+func TestForeignPages(t *testing.T) {
+	for text, want := range map[string]bool{
+		`{}`: false, `{"message":"welcome"}`: false, `{"metadata":{"resourceVersion":"7"},"items":[]}`: false, `{"kind":"","items":[]}`: false,
+		`{"kind":"PodList","items":[]}`: false, `{"items":[],"kind":"PodList"}`: false,
+		`{"kind":"ServiceList","items":[]}`: true, `{"items":null,"kind":"ServiceList"}`: true,
+	} {
+		_, err := readPage(strings.NewReader(text), services(), func(runtime.Object) error { return nil }, func() {})
+		if is := err == nil; is != want {
+			t.Errorf("%s is a list: %v (%v)", text, is, err)
+		}
 	}
 }
 

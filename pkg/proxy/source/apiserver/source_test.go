@@ -496,6 +496,40 @@ func TestUnreachable(t *testing.T) {
 	b.want("a=2")
 }
 
+// TestForeignAnswers has a server that is no API server answer all requests with success: nothing of that is an empty list.
+func TestForeignAnswers(t *testing.T) {
+	for name, answer := range map[string]string{
+		"page": "<html>Sign in</html>", "empty object": "{}", "other object": `{"status":"ok","items":[]}`, "other list": `{"kind":"PodList","apiVersion":"v1","items":[]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			api := newFakeAPI(t)
+			api.put(service("a"), slice("a", 1))
+			api.set(func(f *fakeAPI) { f.foreign = answer })
+			b := run(t, api, Options{TrustLists: true})
+			tries := func() {
+				before := len(api.snapshotRequests())
+				b.until("many tries", func() bool { return len(api.snapshotRequests()) > before+100 })
+			}
+			b.waitLog("no API server's answer")
+			tries()
+			select {
+			case <-b.source.Complete():
+				t.Error("complete without a list")
+			default:
+			}
+			api.set(func(f *fakeAPI) { f.foreign = "" })
+			b.complete().want("a=1")
+			api.set(func(f *fakeAPI) { f.foreign = answer })
+			api.restart()
+			tries()
+			if known := b.known(); known != "a=1" {
+				t.Errorf("after such answers %q is known", known)
+			}
+		})
+	}
+}
+
 // TestBadObjects checks that invalid fields are left out, and logged once for every version of an object.
 func TestBadObjects(t *testing.T) {
 	api := newFakeAPI(t)
