@@ -54,14 +54,14 @@ func (s *State) NotInForce() error {
 	if len(s.InForce) > 0 {
 		return nil
 	}
-	text := "no sync has succeeded yet; the rules of an earlier proxy stay in force, if there are any"
+	why := []string{"no sync has succeeded yet; the rules of an earlier proxy stay in force, if there are any"}
 	for _, family := range s.Info.Sync.Failed() {
-		text += "; " + family.Failure()
+		why = append(why, family.Failure())
 	}
 	if len(s.Info.Waiting) > 0 {
-		text += "; waiting for: " + strings.Join(s.Info.Waiting, ", ")
+		why = append(why, "waiting for: "+strings.Join(s.Info.Waiting, ", "))
 	}
-	return errors.New(text)
+	return errors.New(strings.Join(why, "; "))
 }
 
 // Describe returns the description of the proxy.

@@ -10,9 +10,11 @@ import (
 )
 
 // TestModeDifferences holds what "kube-proxy audit" says about a change of the mode against the packets that TestKernelCases sends in both
-// modes: each one that they treat differently has one of the named reasons, and each reason has such a packet.
+// modes: each one that they treat differently has one of the named reasons, and each reason has such a packet; for those in state INVALID see
+// TestKernelAsymmetricRoutes and TestKernelInvalidDropped.
 func TestModeDifferences(t *testing.T) {
 	const undefined, unallocated, loopback = "port of a cluster IP that its Service does not have", "addresses in ServiceCIDRs that no Service has", "node ports on loopback addresses"
+	const invalid = "packets that conntrack calls INVALID"
 	seen := map[string]bool{}
 	for _, c := range load(t) {
 		for _, packet := range c.Packets {
@@ -35,7 +37,7 @@ func TestModeDifferences(t *testing.T) {
 	}
 	for from, to := range map[config.ProxyMode]config.ProxyMode{config.ProxyModeIPTables: config.ProxyModeNFTables, config.ProxyModeNFTables: config.ProxyModeIPTables} {
 		text := strings.Join(config.ModeDifferences(from, to), "\n")
-		for _, reason := range []string{undefined, unallocated} {
+		for _, reason := range []string{undefined, unallocated, invalid} {
 			if !strings.Contains(text, reason) {
 				t.Errorf("from %s to %s nothing is said about a %s", from, to, reason)
 			}

@@ -25,6 +25,7 @@ func ModeDifferences(from, to ProxyMode) (all []string) {
 	}
 	const undefined = "A connection to a port of a cluster IP that its Service does not have is "
 	const unallocated = "Packets to addresses in ServiceCIDRs that no Service has are "
+	const invalid = "Forwarded packets that conntrack calls INVALID, such as those of connections that it sees in one direction only, are "
 	switch {
 	case from == ProxyModeIPVS:
 		all = append(all, "The addresses of Services are no longer addresses of the nodes (device kube-ipvs0): nothing answers a ping of a cluster IP.",
@@ -33,13 +34,15 @@ func ModeDifferences(from, to ProxyMode) (all []string) {
 			all = append(all, undefined+"passed on as if there were no Service; recent versions of ipvs mode reject it.")
 		}
 	case to == ProxyModeNFTables:
-		all = append(all, undefined+"rejected; iptables mode passes it on.")
+		all = append(all, undefined+"rejected; iptables mode passes it on.", invalid+"passed on; iptables mode drops them unless linux.conntrack.tcpBeLiberal is set.")
 	default:
 		all = append(all, undefined+"passed on as if there were no Service; nftables mode rejects it.", unallocated+"passed on; nftables mode drops them.",
 			"One Service may have fewer endpoints and source ranges, and each change takes longer (docs/scale.md).",
 			"The tables kube-proxy of nftables are gone: what refers to their chains and maps finds nothing.")
 	}
-	if to == ProxyModeNFTables {
+	if to == ProxyModeIPTables {
+		all = append(all, invalid+"dropped unless linux.conntrack.tcpBeLiberal is set; "+string(from)+" mode passes them on.")
+	} else {
 		all = append(all, unallocated+"dropped; "+string(from)+" mode passes them on.",
 			"Chains KUBE-... of iptables are gone, except the kubelet's: firewalls and scripts that refer to them have to find packets by the mark 0x4000, or by "+
 				"ct original ip daddr (docs/integrating.md).")

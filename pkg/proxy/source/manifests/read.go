@@ -28,10 +28,11 @@ func Read(path string, stdin io.Reader) (File, error) {
 		return readFolder(path)
 	}
 	name, data, err := userfile.ReadArgument(path, stdin, maxOne)
-	if err != nil {
-		return File{Err: err}, nil
+	all := File{Err: err}
+	if err == nil {
+		all = Parse(name, data, true)
 	}
-	return Parse(name, data, true), nil
+	return all, nil
 }
 
 // readFolder reads a directory.
