@@ -80,7 +80,7 @@ func (w *world) fleet(ctx context.Context) error {
 	}
 	return w.under(ctx, nil, func() error {
 		return errors.Join(w.askAll(ctx, user,
-			question{"kube-proxy trace default/web --node node2 --new --count 3", 0, "10.96.0.100:80"},
+			question{"kube-proxy trace default/web --node node2 --new --count 3", 0, "of default/web"},
 			question{"kube-proxy explain default/web --node node2 --try 10", 0, "Tried 10: 10 connected"},
 			question{"kube-proxy check --node node2 --config /var/lib/kube-proxy/config.conf", 0, "proxy"},
 		), w.fleetWithout(ctx, user))
