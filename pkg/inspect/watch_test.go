@@ -63,6 +63,8 @@ func TestWatchFails(t *testing.T) {
 				return failed
 			case 2:
 				cancel()
+			case 3:
+				return nil // both the interval and the watch have ended
 			}
 			rounds = append(rounds, nil)
 			return nil
