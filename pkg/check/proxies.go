@@ -17,7 +17,7 @@ func lock(_ context.Context, c *Checker) []Result {
 	case err != nil:
 		return fail(err.Error(), "Run the check as root, with CAP_NET_ADMIN, and load the module nfnetlink_log: without the lock two proxies do not wait for each other.")
 	case holder == "" && c.Stage == After:
-		return fail("no kube-proxy of this project runs in this network namespace", "See kubectl -n kube-system get pods, and the log of kube-proxy.")
+		return fail("no kube-proxy of this project runs in this network namespace", "See kubectl -n kube-system get pods, and the log of kube-proxy; and run the check in the network namespace of the node, not of a pod.")
 	case holder != "" && c.Stage == Before:
 		return warn(holder, "A new proxy waits until this one ends, and then takes over its rules.")
 	case holder != "" && !answers:

@@ -102,6 +102,7 @@ func get[T any](ctx context.Context, c *Client, path string, query url.Values, k
 	if len(query) > 0 {
 		address += "?" + query.Encode()
 	}
+	asked := time.Now()
 	if c.timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.timeout)
@@ -111,7 +112,6 @@ func get[T any](ctx context.Context, c *Client, path string, query url.Values, k
 	if err != nil {
 		return nil, err
 	}
-	asked := time.Now()
 	response, err := c.http.RoundTrip(request)
 	switch {
 	case errors.Is(err, syscall.ECONNREFUSED):

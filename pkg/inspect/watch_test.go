@@ -53,16 +53,18 @@ func TestWatchFails(t *testing.T) {
 	for _, test := range []struct {
 		out  io.Writer
 		want string
-	}{{&out, "[<nil> failed failed <nil>]"}, {full{}, "[<nil>]"}} {
+	}{{&out, "[<nil> failed <nil>]"}, {full{}, "[<nil>]"}} {
 		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
+		t.Cleanup(cancel)
 		var rounds []error
 		err := Watch{Out: test.out, Separator: "\n", Failed: func(err error) { rounds = append(rounds, err) }}.Run(ctx, func() error {
 			switch len(rounds) {
-			case 1, 2:
+			case 1:
 				return failed
-			case 3:
+			case 2:
 				cancel()
+			case 3:
+				return nil // both the interval and the watch have ended
 			}
 			rounds = append(rounds, nil)
 			return nil

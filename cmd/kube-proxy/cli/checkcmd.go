@@ -121,7 +121,7 @@ func runCheck(cmd *cobra.Command, opts *checkOptions) error {
 	if opts.wait < 0 {
 		return app.UsageError{Err: fmt.Errorf("--wait %s is negative", opts.wait)}
 	}
-	if err := opts.onNode.check(cmd); err != nil {
+	if err := opts.check(cmd); err != nil {
 		return err
 	}
 	checker, err := opts.checker(cmd)

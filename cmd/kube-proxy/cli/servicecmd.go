@@ -78,7 +78,7 @@ func newServiceDescribeCommand() *cobra.Command {
 has counted, and how long the last change took to program.
 ` + readerHelp + serviceExits,
 		Example: `  kube-proxy service describe default/web
-  kube-proxy service describe web -n default --manifests examples --node node1`,
+  kube-proxy service describe cart -n shop --manifests examples --node node1`,
 		Args: usageArgs(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, ok := cluster.ParseServiceName(opts.qualified(args[0]))
