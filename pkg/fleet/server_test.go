@@ -160,7 +160,9 @@ func (s *apiServer) refuse(w http.ResponseWriter, err *apierrors.StatusError) {
 
 // forward connects to a pod, by WebSocket or SPDY.
 func (s *apiServer) forward(w http.ResponseWriter, r *http.Request, name string) {
+	s.mu.Lock()
 	p := s.pods[name]
+	s.mu.Unlock()
 	switch {
 	case p == nil:
 		s.refuse(w, apierrors.NewNotFound(corev1.Resource("pods"), name))

@@ -181,7 +181,7 @@ func found() []scenario {
 func others() []scenario {
 	return []scenario{
 		{name: "an explanation while another process owns a table of iptables", objects: dual, modes: []string{iptables}, breaks: strings.ReplaceAll(owned, "ip kube-proxy", "ip6 nat"),
-			command: "explain --from external --to [fd00:10:96::10]:80", code: 1, names: []string{"the rules of IPv6 may be those of an earlier sync", "another process owns the table"}},
+			command: "explain --from external --to [fd00:10:96::10]:80", code: 1, names: []string{"IPv6: the last sync failed", "another process owns the table"}},
 		{name: "ip6tables is missing", objects: dual, modes: []string{iptables},
 			before:  "mkdir $DIR/bin; for tool in iptables iptables-save iptables-restore iptables-nft iptables-nft-save iptables-nft-restore; do ln -s $(command -v $tool) $DIR/bin; done",
 			command: "service list", names: []string{"Warning: FamilyNotServed: IPv6 is not served, and tried again: ", "ip6tables is not in PATH"}},
