@@ -88,7 +88,7 @@ func addressDefinitions() []Definition {
 			"External IPs are not served, because the feature gate AllowServiceExternalIPs is off.",
 			"Apply what \"kube-proxy audit -o manifests\" prints instead; see docs/external-ips.md."},
 		{plan.ProblemFamilyNotServed, Warning, []Group{Endpoints, Addresses},
-			"Endpoints, a load balancer IP or an external IP are not served: the Service has no cluster IP of their IP family.",
+			"Endpoints or addresses are not served: the Service has no cluster IP of their IP family that this node serves.",
 			"Set ipFamilyPolicy to PreferDualStack, or let the controller give an address of the Service's family."},
 		{plan.ProblemStatusNotServed, Warning, []Group{Upgrade, Addresses},
 			"An address is in status.loadBalancer of a Service whose type is not LoadBalancer. It is not served.",

@@ -81,7 +81,7 @@ func (b *Builder) sortedCIDRs() []netip.Prefix {
 	return slices.Compact(all)
 }
 
-// Endpoints returns the number of endpoints in all slices, including those of unknown Services.
+// Endpoints returns the number of endpoints in all slices, including those of unknown Services, but not in Foreign ones.
 func (b *Builder) Endpoints() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -200,9 +200,17 @@ func (u *Update) ServiceEndpoints(name ServiceName) int {
 	}
 	count := 0
 	for _, slice := range service.Slices {
-		count += len(slice.Endpoints)
+		count += slice.counted()
 	}
 	return count
+}
+
+// counted returns the number of endpoints that count: those of other proxies' Services would hide that all others are lost.
+func (s *EndpointSlice) counted() int {
+	if s.Foreign {
+		return 0
+	}
+	return len(s.Endpoints)
 }
 
 // SetEndpointSlice adds or replaces an EndpointSlice.
@@ -254,14 +262,14 @@ func (u *Update) EndpointSlices() iter.Seq[SliceName] {
 	}
 }
 
-// SliceEndpoints returns the number of endpoints of a slice; 0 if it is not known.
+// SliceEndpoints returns the number of endpoints of a slice; 0 if it is not known, or Foreign.
 func (u *Update) SliceEndpoints(name SliceName) int {
 	of, known := u.find(name)
 	if !known {
 		return 0
 	}
 	at, _ := findSlice(of.slices, name.Name)
-	return len(of.slices[at].Endpoints)
+	return of.slices[at].counted()
 }
 
 // usualOwner returns the Service that a slice of that name usually belongs to: the controller of EndpointSlices asks for the Service's
@@ -307,11 +315,11 @@ func (u *Update) replaceSlice(of *serviceSlices, name string, slice *EndpointSli
 		if slice != nil && slice.equal(all[at]) {
 			return
 		}
-		u.b.endpoints -= len(all[at].Endpoints)
+		u.b.endpoints -= all[at].counted()
 	}
 	var added []*EndpointSlice
 	if slice != nil {
-		u.b.endpoints += len(slice.Endpoints)
+		u.b.endpoints += slice.counted()
 		added = []*EndpointSlice{slice}
 	}
 	until := at

@@ -229,7 +229,8 @@ func TestSingleStack(t *testing.T) {
 	}
 }
 
-// TestFamiliesServed serves what this node can, of what the policy wants, and an explanation says so.
+// TestFamiliesServed serves what this node can, of what the policy wants, and an explanation says so. A Service without anything else has a
+// problem.
 func TestFamiliesServed(t *testing.T) {
 	s := wide(1, 1, 1)
 	s.ClusterIPs = addrs("172.30.0.1", "fd00:30::1")
@@ -244,6 +245,9 @@ func TestFamiliesServed(t *testing.T) {
 		path := p.Explain(Packet{Source: netip.MustParseAddr("fd00:9::9"), To: netip.MustParseAddrPort("[fd00:30::1]:80"), Protocol: cluster.TCP})
 		if got, says := p.Frontends.Len(), path.Why == "IPv6 is not served on this node"; got != test.want || says != (test.families != nil) {
 			t.Errorf("%+v: %d frontends, %q", test, got, path.Why)
+		}
+		if found := Reasons(p.Problems(s.Name, nil)); found[ProblemFamilyNotServed] != (test.want == 0) {
+			t.Errorf("%+v: problems %v", test, found)
 		}
 	}
 }

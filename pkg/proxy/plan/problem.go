@@ -296,8 +296,13 @@ func (j *judge) why(family cluster.Family) string {
 	return text
 }
 
-// families finds endpoints and addresses of a family in which the Service has no cluster IP.
+// families finds endpoints and addresses of a family in which the Service has no cluster IP, and a Service without one that this node serves.
 func (j *judge) families() {
+	served := func(a netip.Addr) bool { return j.plan.options.Serves(j.plan.snapshot.Node, cluster.FamilyOf(a)) }
+	if ips := j.service.ClusterIPs; len(ips) > 0 && !slices.ContainsFunc(ips, served) {
+		family := cluster.FamilyOf(ips[0])
+		j.add(Problem{Reason: ProblemFamilyNotServed, Family: family.String()}, "%s is not served on this node, and the Service has no other cluster IP", family)
+	}
 	found := map[cluster.Family]bool{}
 	for _, slice := range j.service.Slices {
 		if len(slice.Endpoints) == 0 {

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
 func fields(text string) []netip.Prefix { return prefixes(strings.Fields(text)...) }
@@ -63,5 +65,21 @@ func TestNarrower(t *testing.T) {
 		if got := narrower(disjoint(fields(test.before)), disjoint(fields(test.after))); got != test.want {
 			t.Errorf("from %q to %q: %t, want %t", test.before, test.after, got, test.want)
 		}
+	}
+}
+
+// TestSourceRangesAreShared gives a Service several load balancer IPs: their routes have the same ranges in memory, because the author of a
+// Service may list thousands of both.
+func TestSourceRangesAreShared(t *testing.T) {
+	s := wide(1, 1, 1)
+	s.External = &cluster.External{LoadBalancerIPs: addrs("198.51.100.1", "198.51.100.2"), SourceRanges: prefixes("203.0.113.0/24", "192.0.2.0/24")}
+	var ranges []*netip.Prefix
+	for _, route := range Compute(snapshotOf(s), &Options{}, nil).Frontends.All() {
+		if route.Kind == LoadBalancerIP {
+			ranges = append(ranges, &route.SourceRanges[0])
+		}
+	}
+	if len(ranges) != 2 || ranges[0] != ranges[1] {
+		t.Errorf("the ranges are at %v", ranges)
 	}
 }

@@ -159,7 +159,7 @@ func (d *decision) port(port *cluster.ServicePort, family cluster.Family) {
 	if sticky {
 		affinity = &Affinity{Timeout: d.service.Affinity, Everywhere: everywhere, Here: here, Clients: clients(len(d.service.Ports))}
 	}
-	name := PortName(d.service.Name, port.Name)
+	name, ranges := PortName(d.service.Name, port.Name), d.sourceRanges(family) // which all routes share: there may be thousands of both
 	for _, a := range addresses {
 		route := &Route{
 			Frontend: Frontend{Addr: a.addr, Protocol: port.Protocol, Port: a.port},
@@ -171,7 +171,7 @@ func (d *decision) port(port *cluster.ServicePort, family cluster.Family) {
 		if a.kind == ClusterIP {
 			d.internal(route, everywhere, here)
 		} else {
-			d.external(route, everywhere, here)
+			d.external(route, everywhere, here, ranges)
 		}
 		d.out.Routes = append(d.out.Routes, d.known(route))
 	}
@@ -225,8 +225,8 @@ func (o *Options) masqueradeInternal(node *cluster.Node) Masquerade {
 	return MasqueradeOffCluster
 }
 
-// external completes the route of any other address.
-func (d *decision) external(route *Route, everywhere, here *Pool) {
+// external completes the route of any other address. ranges are those of load balancer IPs.
+func (d *decision) external(route *Route, everywhere, here *Pool, ranges []netip.Prefix) {
 	route.Policy, route.Pool = d.service.ExternalPolicy, everywhere
 	route.Masquerade = MasqueradeAll
 	if route.Policy == cluster.PolicyLocal {
@@ -237,7 +237,7 @@ func (d *decision) external(route *Route, everywhere, here *Pool) {
 	}
 	route.Verdict = verdict(route.Pool)
 	if route.Kind == LoadBalancerIP {
-		route.SourceRanges = d.sourceRanges(route.Frontend.Family())
+		route.SourceRanges = ranges
 	}
 	route.RejectOnLocalhost = route.Kind == NodePort && d.opts.Localhost.rejects(route.Frontend)
 }

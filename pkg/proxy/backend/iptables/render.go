@@ -46,7 +46,7 @@ func (r *renderer) render(p *plan.Plan, last *rendering) *rendering {
 		last = &rendering{from: &plan.Plan{Node: p.Node}}
 	}
 	w := newWriter(r.family, p.Node, r.opts, r.can)
-	c := &composition{writer: w, plan: p, chains: last.chains.Edit(), ports: last.ports.Edit(), fences: last.fences.Edit(), touched: map[portKey]bool{}}
+	c := &composition{writer: w, plan: p, chains: last.chains.Edit(), ports: last.ports.Edit(), fences: last.fences.Edit(), touched: map[portKey][]rerouted{}}
 	if added := p.Frontends.Len() - last.from.Frontends.Len(); added > 0 { // almost all of them are cluster IPs
 		c.edits[natClusterIPs] = make([]*entry, 0, added)
 	}
@@ -59,8 +59,8 @@ func (r *renderer) render(p *plan.Plan, last *rendering) *rendering {
 	for name, change := range cluster.Changes(last.from.Services, p.Services) {
 		c.service(health, name, change)
 	}
-	for key := range c.touched {
-		c.port(last, key)
+	for key, changes := range c.touched {
+		c.port(last, key, changes)
 	}
 	want := &rendering{from: p, ports: c.ports.Map(), fences: c.fences.Map(), health: health.Map(), trees: c.grow(last.trees)}
 	for name, rules := range w.namedChains(want) {
@@ -76,12 +76,19 @@ func (r *renderer) render(p *plan.Plan, last *rendering) *rendering {
 // composition is the work on one rendering.
 type composition struct {
 	*writer
-	plan    *plan.Plan
-	chains  *cluster.Editor[chainName, *chain]
-	ports   *cluster.Editor[portKey, *port]
-	fences  *cluster.Editor[fence, int]
-	touched map[portKey]bool
+	plan   *plan.Plan
+	chains *cluster.Editor[chainName, *chain]
+	ports  *cluster.Editor[portKey, *port]
+	fences *cluster.Editor[fence, int]
+	// touched are the ports to render again, with the frontends of each that change.
+	touched map[portKey][]rerouted
 	edits   [places][]*entry
+}
+
+// rerouted is a frontend with its new route; nil if its port has lost it.
+type rerouted struct {
+	frontend plan.Frontend
+	route    *plan.Route
 }
 
 // put sets a chain. An existing chain with the same lines keeps its identity.
@@ -111,20 +118,25 @@ func (c *composition) frontend(f plan.Frontend, change cluster.Change[*plan.Rout
 
 // reroute sets a port's route for a frontend, or removes it (nil).
 func (c *composition) reroute(key portKey, f plan.Frontend, route *plan.Route) {
-	c.touched[key] = true
-	now := &port{key: key}
-	if old, ok := c.ports.Get(key); ok {
-		now.routes = slices.DeleteFunc(slices.Clone(old.routes), func(r *plan.Route) bool { return r.Frontend == f })
+	c.touched[key] = append(c.touched[key], rerouted{f, route})
+}
+
+// with returns the routes of a port after some changes; p may be nil. A port may have tens of thousands, and all may change at once.
+func (p *port) with(changes []rerouted) (routes []*plan.Route) {
+	if p != nil {
+		changed := make(map[plan.Frontend]bool, len(changes))
+		for _, to := range changes {
+			changed[to.frontend] = true
+		}
+		routes = slices.DeleteFunc(slices.Clone(p.routes), func(r *plan.Route) bool { return changed[r.Frontend] })
 	}
-	if route != nil {
-		now.routes = append(now.routes, route)
-		slices.SortFunc(now.routes, func(a, b *plan.Route) int { return a.Frontend.Compare(b.Frontend) })
+	for _, to := range changes {
+		if to.route != nil {
+			routes = append(routes, to.route)
+		}
 	}
-	if len(now.routes) == 0 {
-		c.ports.Delete(key)
-		return
-	}
-	c.ports.Set(key, now)
+	slices.SortFunc(routes, func(a, b *plan.Route) int { return a.Frontend.Compare(b.Frontend) })
+	return routes
 }
 
 // service applies a change of a Service that is not visible in its frontends.
@@ -137,27 +149,34 @@ func (c *composition) service(health *cluster.Editor[healthPort, bool], name clu
 	}
 	if change.Was && change.Is && !slices.Equal(change.Before.HairpinAddrs(), change.After.HairpinAddrs()) {
 		for _, route := range change.After.Routes {
-			c.touched[keyOf(route)] = true
+			c.touched[keyOf(route)] = c.touched[keyOf(route)] // rendered again, with the same routes
 		}
 	}
 }
 
 // port renders the chains of a port that has changed, and removes those that it no longer needs.
-func (c *composition) port(last *rendering, key portKey) {
-	var chains []chainName
-	if now, ok := c.ports.Get(key); ok {
+func (c *composition) port(last *rendering, key portKey, changes []rerouted) {
+	before, was := last.ports.Get(key)
+	now := &port{key: key, routes: before.with(changes)}
+	if len(now.routes) > 0 {
 		service, _ := c.plan.Services.Get(now.routes[0].Service)
 		for _, named := range c.portChains(now, service.HairpinAddrs()) {
 			c.put(named.name, named.chain)
-			chains = append(chains, named.name)
+			now.chains = append(now.chains, named.name)
 		}
-		c.ports.Set(key, &port{key: key, routes: now.routes, chains: chains})
+		c.ports.Set(key, now)
 		c.bound(now, 1)
+	} else {
+		c.ports.Delete(key)
 	}
-	if before, was := last.ports.Get(key); was {
+	if was {
 		c.bound(before, -1)
+		needed := make(map[chainName]bool, len(now.chains))
+		for _, name := range now.chains {
+			needed[name] = true
+		}
 		for _, name := range before.chains {
-			if !slices.Contains(chains, name) {
+			if !needed[name] {
 				c.chains.Delete(name)
 			}
 		}

@@ -103,7 +103,8 @@ type checks struct {
 // members are the endpoints of a pool with affinity.
 type members struct {
 	// users counts the frontends of the pool's service port.
-	users     int
+	users int
+	// endpoints are sorted.
 	endpoints []netip.AddrPort
 }
 
@@ -112,6 +113,12 @@ func (m *members) list() []netip.AddrPort {
 		return nil
 	}
 	return m.endpoints
+}
+
+// has reports whether the pool, which may be nil, has an endpoint. There may be thousands, and each is asked for.
+func (m *members) has(endpoint netip.AddrPort) bool {
+	_, found := slices.BinarySearchFunc(m.list(), endpoint, netip.AddrPort.Compare)
+	return found
 }
 
 // eachPool yields the pools of the entry's service port if its clients are remembered.
@@ -132,7 +139,7 @@ func (e *entry) eachPool(yield func(poolID, []netip.AddrPort)) {
 // remembers reports whether an element of a pool's affinity map is valid: the pool has the endpoint.
 func (c *content) remembers(pool poolID, endpoint netip.AddrPort) bool {
 	m, _ := c.pools.Get(pool)
-	return slices.Contains(m.list(), endpoint)
+	return m.has(endpoint)
 }
 
 // needs counts, for each object, the entries that need it.

@@ -145,7 +145,7 @@ func (p *patch) affinity(read bool) {
 		return
 	}
 	for pool, change := range cluster.Changes(p.before.pools, p.after.pools) {
-		left := func(endpoint netip.AddrPort) bool { return !slices.Contains(change.After.list(), endpoint) }
+		left := func(endpoint netip.AddrPort) bool { return !change.After.has(endpoint) }
 		if change.Is && slices.ContainsFunc(change.Before.list(), left) {
 			p.forget = append(p.forget, pool)
 		}

@@ -24,6 +24,9 @@ const largeSet = 50_000
 func (r *reading) state(want *content) *state {
 	content := &r.out.holds.content
 	*content = r.content()
+	for pool := range content.pools.Values() {
+		slices.SortFunc(pool.endpoints, netip.AddrPort.Compare)
+	}
 	content.frontends = shared(r.entries, want.frontends, func(_ plan.Frontend, have, wanted *entry) bool {
 		return have != nil && have.same(wanted)
 	})

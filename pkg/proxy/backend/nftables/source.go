@@ -3,7 +3,6 @@ package nftables
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/plan"
@@ -124,7 +123,7 @@ type poolMembers struct{}
 func (poolMembers) added(before, after *content, yield func(element) bool) bool {
 	for pool, change := range cluster.Changes(before.pools, after.pools) {
 		for _, endpoint := range change.After.list() {
-			if !slices.Contains(change.Before.list(), endpoint) && !yield(member(pool, endpoint)) {
+			if !change.Before.has(endpoint) && !yield(member(pool, endpoint)) {
 				return false
 			}
 		}
@@ -133,6 +132,10 @@ func (poolMembers) added(before, after *content, yield func(element) bool) bool 
 }
 
 func (poolMembers) put(to *collector, e *element) {
-	m, _ := to.pools.Get(e.pool())
-	to.pools.Set(e.pool(), &members{users: 1, endpoints: append(slices.Clone(m.list()), e.endpoint())})
+	m, ok := to.pools.Get(e.pool())
+	if !ok {
+		m = &members{users: 1}
+		to.pools.Set(e.pool(), m)
+	}
+	m.endpoints = append(m.endpoints, e.endpoint()) // sorted when all are read
 }

@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
 // full starts a server with twenty Services of ten endpoints each, and a Source that has listed them.
@@ -76,6 +78,21 @@ func TestGuardSecondList(t *testing.T) {
 		b.relisted(b.api.restart)
 		b.want("new=3")
 		b.waitLog("two lists of the API server lacked", "endpointslices")
+		b.wantHeld("endpointslices", "services")
+	})
+}
+
+// TestGuardForeignSlices has many endpoints of Services that are for another proxy: they do not hide that all others are lost.
+func TestGuardForeignSlices(t *testing.T) {
+	bothKinds(t, func(t *testing.T, kind func(*fakeAPI)) {
+		b, objects := full(t, Options{}, kind, func(f *fakeAPI) {
+			foreign := slice("foreign", 3000)
+			foreign.Labels[cluster.LabelServiceProxyName] = "other"
+			f.put(foreign)
+		})
+		b.api.lose(objects...)
+		b.relisted(b.api.restart)
+		b.want(all(20))
 		b.wantHeld("endpointslices", "services")
 	})
 }

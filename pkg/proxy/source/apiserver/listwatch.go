@@ -1,8 +1,10 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -113,12 +115,18 @@ func (l *listWatch) WatchWithContext(ctx context.Context, options metav1.ListOpt
 		stop()
 	}}
 	if streamed {
-		var ended bool
-		if events, ended = l.takeList(ctx, events); ended && m.why(nil) == nil {
+		rest, last := l.takeList(ctx, events)
+		switch {
+		case isListEnd(last):
 			m.listEnds()
-			l.note(watchVerb, nil)
+			l.note(watchVerb, m.why(nil))
+		case last.Type != "" && last.Type != watch.Error:
+			err := cmp.Or(ctx.Err(), m.why(fmt.Errorf("streaming a list of %s: %w", l.store.Name, io.ErrUnexpectedEOF)))
+			l.note(watchVerb, err)
+			rest.Stop()
+			return nil, apierrors.NewTooManyRequestsError(err.Error()) // so that the Reflector pauses, and then requests a stream again
 		}
-		return events, nil
+		return rest, nil
 	}
 	l.note(watchVerb, nil)
 	if brokeOff && l.rolledBack(options.ResourceVersion) {
@@ -189,15 +197,13 @@ func errAhead() error {
 	return apierrors.NewResourceExpired("the API server has not reached the resource version that it sent before")
 }
 
-// takeList applies the events of a streamed list and returns the rest of the watch, which starts with the bookmark at the end
-// of the list; ended is whether there was one. If the stream breaks off, the rest starts with the last event, so that the Reflector does not take the server
-// for one that cannot stream and requests a list in a single response.
+// takeList applies the events of a streamed list and returns the rest of the watch, which starts with the last event: the bookmark at the
+// end of the list, or an error. It is another one if the stream broke off, and has no type if there was none.
 //
 // Without this, the Reflector would collect the objects in a store of its own.
-func (l *listWatch) takeList(ctx context.Context, events watch.Interface) (_ watch.Interface, ended bool) {
-	var last watch.Event
+func (l *listWatch) takeList(ctx context.Context, events watch.Interface) (rest watch.Interface, last watch.Event) {
 	for last = range events.ResultChan() {
-		if ended = isListEnd(last); ended || last.Type == watch.Error {
+		if last.Type == watch.Error || isListEnd(last) {
 			break
 		}
 		if err := l.store.takeListed(last); err != nil {
@@ -206,11 +212,11 @@ func (l *listWatch) takeList(ctx context.Context, events watch.Interface) (_ wat
 		}
 		l.store.spare.Put(last.Object) // the Builder keeps nothing of it
 	}
-	rest := &restOfWatch{Interface: events, first: make(chan watch.Event, 1)}
+	first := make(chan watch.Event, 1)
 	if last.Type != "" {
-		rest.first <- last
+		first <- last
 	}
-	return rest, ended
+	return &restOfWatch{Interface: events, first: first}, last
 }
 
 // isListEnd reports whether an event ends a streamed list.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -261,12 +262,27 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestStreamBreaksOff requests another stream if one ends in the middle, and not a list, which would be a single response.
+// TestStreamBreaksOff requests another stream if one ends in the middle, and not a list, which would be a single response. There is a pause
+// before each, and the reason is known.
 func TestStreamBreaksOff(t *testing.T) {
-	api := newFakeAPI(t, func(f *fakeAPI) { f.breakOff = map[string]int{"services": 2, "endpointslices": 1} })
+	const times = 100
+	api := newFakeAPI(t, func(f *fakeAPI) { f.breakOff = map[string]int{"services": times, "endpointslices": 1} })
 	api.put(service("a"), slice("a", 1), service("b"), slice("b", 2))
-	run(t, api, Options{}).complete().want("a=1 b=2")
-	for request, want := range map[string]int{"stream services": 3, "stream endpointslices": 2, "list services": 0, "list endpointslices": 0} {
+	began, reported := time.Now(), atomic.Bool{}
+	b := run(t, api, Options{OnFailure: func(resource, cause string) {
+		if resource == "services" && cause == "unreachable" {
+			reported.Store(true)
+		}
+	}}).complete()
+	b.want("a=1 b=2")
+	if took := time.Since(began); took < times*4*time.Millisecond {
+		t.Errorf("%d streams break off within %s", times, took)
+	}
+	if !reported.Load() {
+		t.Error("the failure is not reported")
+	}
+	b.waitLog("streaming a list of", "unexpected EOF")
+	for request, want := range map[string]int{"stream services": times + 1, "stream endpointslices": 2, "list services": 0, "list endpointslices": 0} {
 		if got := api.count(request); got != want {
 			t.Errorf("%s: %d requests, want %d", request, got, want)
 		}
