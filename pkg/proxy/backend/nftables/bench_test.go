@@ -9,7 +9,7 @@ import (
 )
 
 // sizes are realistic clusters: many small Services, and fewer large ones.
-var sizes = [...]struct{ services, endpoints int }{{1000, 2}, {10000, 2}, {5000, 50}, {45000, 1}}
+var sizes = [...]struct{ services, endpoints int }{{1000, 2}, {10000, 2}, {5000, 50}, {45000, 1}, {10, 1000}}
 
 // eachSize runs a benchmark with a cluster of each size.
 func eachSize(b *testing.B, run func(b *testing.B, c *clusters.Sized)) {

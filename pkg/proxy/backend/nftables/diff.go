@@ -178,27 +178,34 @@ func assign(have, pool []netip.AddrPort) []netip.AddrPort {
 	if len(have) == 0 || slices.Equal(have, pool) {
 		return pool
 	}
-	left := make(map[netip.AddrPort]int, len(pool))
-	for _, endpoint := range pool {
-		left[endpoint]++
+	sorted := pool // in the plan's order, unless there are weights
+	if !slices.IsSortedFunc(sorted, netip.AddrPort.Compare) {
+		sorted = slices.SortedFunc(slices.Values(pool), netip.AddrPort.Compare)
 	}
-	slots := make([]netip.AddrPort, len(pool))
+	slots := make([]netip.AddrPort, len(sorted))
+	kept := make([]uint32, len(sorted)) // how many slots an endpoint keeps, where it first is
 	for slot, endpoint := range have[:min(len(have), len(slots))] {
-		if left[endpoint] > 0 {
-			slots[slot] = endpoint
-			left[endpoint]--
-		}
-	}
-	next := slices.SortedFunc(slices.Values(pool), netip.AddrPort.Compare)
-	for slot := range slots {
-		if slots[slot].IsValid() {
+		first, found := slices.BinarySearchFunc(sorted, endpoint, netip.AddrPort.Compare)
+		if !found {
 			continue
 		}
-		for left[next[0]] == 0 {
-			next = next[1:]
+		if last := first + int(kept[first]); last < len(sorted) && sorted[last] == endpoint {
+			slots[slot] = endpoint
+			kept[first]++
 		}
-		slots[slot] = next[0]
-		left[next[0]]--
+	}
+	gap, first := 0, 0
+	for i, endpoint := range sorted {
+		if endpoint != sorted[first] {
+			first = i
+		}
+		if i < first+int(kept[first]) {
+			continue
+		}
+		for slots[gap].IsValid() {
+			gap++
+		}
+		slots[gap] = endpoint
 	}
 	return slots
 }
