@@ -73,6 +73,9 @@ func newConvertCommand() *cobra.Command {
 			case from == "":
 				return app.UsageError{Err: errors.New("FILE is missing: name the file to convert, or - for standard input")}
 			}
+			if output == outputJSON || output == outputYAML { // elsewhere -o is a format
+				return app.UsageError{Err: fmt.Errorf("-o names a file here, which is JSON if the name ends in .json: write -o ./%s if you want this name", output)}
+			}
 			if err := checkVersion(to); err != nil {
 				return err
 			}

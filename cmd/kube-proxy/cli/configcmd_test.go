@@ -136,6 +136,24 @@ func TestConvertToJSON(t *testing.T) {
 	}
 }
 
+// TestConvertToFormat checks that no file is written that has the name of a format, which -o means in other commands.
+func TestConvertToFormat(t *testing.T) {
+	directory := files(t, map[string]string{"old": oldHead})
+	t.Chdir(directory)
+	for _, format := range []string{"json", "yaml"} {
+		code, _, errs := subcommand("convert", "old", "-o", format)
+		if code != app.ExitUsage || !strings.Contains(errs, "write -o ./"+format) {
+			t.Errorf("-o %s: exit code %d, %s", format, code, errs)
+		}
+		if _, err := os.Stat(format); err == nil {
+			t.Errorf("-o %s wrote a file", format)
+		}
+	}
+	if code, _, errs := subcommand("convert", "old", "-o", "./json"); code != 0 {
+		t.Errorf("-o ./json: exit code %d, %s", code, errs)
+	}
+}
+
 // TestConvertReportsLosses checks that each setting that cannot be converted is reported in a line on standard error, and that
 // standard output has only the file.
 func TestConvertReportsLosses(t *testing.T) {
