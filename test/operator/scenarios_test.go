@@ -107,6 +107,8 @@ func found() []scenario {
 			command: "trace default/web", code: 3, names: []string{"dropped by table", "no usable endpoint on this node"}},
 		{name: "an internal local policy without local endpoints", objects: web(", internalTrafficPolicy: Local", there),
 			command: "service list", names: []string{"NoLocalEndpoints"}},
+		{name: "a file of a manifest does not answer when the proxy starts", objects: web("", there), unready: true, before: "ln -s /proc/kmsg $DIR/objects/kernel.yaml",
+			command: "service list", code: 1, names: []string{"no sync has succeeded yet", "waiting for: the files with manifests"}, not: "Node object"},
 		{name: "a firewall that accepts by its policy and drops", objects: web("", there), modes: both, send: "pod1a 10.96.0.10:80",
 			breaks:  `nft 'table inet corpfw { chain cfwd { type filter hook forward priority 0; policy accept; tcp dport 8080 drop comment "ticket 4711"; }; }'`,
 			command: "trace default/web", code: 3, names: []string{"dropped by table inet corpfw, chain cfwd (ticket 4711), which is not kube-proxy's"}},
@@ -173,7 +175,7 @@ func found() []scenario {
 			command: "service describe also", code: 1, names: []string{"fd00:10:96::11", "IPv4: the last sync failed"}, not: "does not exist"},
 		{name: "an explanation while another process owns the table", objects: web("", there), unready: true, before: ownedBefore, command: "explain default/web", code: 1,
 			names: []string{"no rules of this proxy are in force in IPv4", "another process owns the table"}},
-		{name: "rules while another process owns the table", objects: dual, breaks: owned, command: "render", code: 1, names: []string{"# IPv6 table ip6 kube-proxy", "IPv4: the last sync failed"}},
+		{name: "rules while another process owns the table", objects: dual, breaks: owned, command: "render", code: 1, names: []string{"# IPv6 table ip6 kube-proxy", "IPv4: the last sync failed: nftables: "}},
 	}
 }
 

@@ -250,19 +250,18 @@ func (j *judge) unserved(of unserved, routes []*Route) {
 			*of = append(*of, kind)
 		}
 	}
-	var dropped []string
-	avoided := ""
-	if len(all) > 0 {
-		dropped = append(dropped, "to "+strings.Join(all, " or "))
-	}
+	dropped, avoided := "to "+strings.Join(all, " or "), ""
 	if len(outside) > 0 {
-		dropped = append(dropped, "from outside to "+strings.Join(outside, " or "))
+		from := "from outside to " + strings.Join(outside, " or ")
+		if dropped = from; len(all) > 0 {
+			dropped = fmt.Sprintf("to %s, and %s,", strings.Join(all, " or "), from)
+		}
 		if h := j.decided.HealthCheck; h != nil {
 			avoided = fmt.Sprintf("; load balancers that check port %d avoid this node", h.Port)
 		}
 	}
 	j.add(problem, "%s: connections %s are dropped on this node%s: it has no usable endpoint, and the traffic policy is Local%s",
-		routes[0].Name, strings.Join(dropped, ", and "), where, avoided)
+		routes[0].Name, dropped, where, avoided)
 }
 
 // why describes the endpoints in a family, or in both if it is 0, of which no connection may use one.
