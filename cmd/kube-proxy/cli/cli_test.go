@@ -46,3 +46,11 @@ func TestFullDisk(t *testing.T) {
 		}
 	}
 }
+
+// TestMissingArgument checks that an error about the number of arguments shows which there are.
+func TestMissingArgument(t *testing.T) {
+	var errs bytes.Buffer
+	if code := Run([]string{"service", "describe"}, io.Discard, &errs); code != app.ExitUsage || !strings.Contains(errs.String(), "received 0: kube-proxy service describe [NAMESPACE/]NAME") {
+		t.Errorf("exit code %d, %s", code, &errs)
+	}
+}

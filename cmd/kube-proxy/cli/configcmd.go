@@ -29,7 +29,7 @@ func newConfigCommand() *cobra.Command {
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
-			return app.UsageError{Err: err}
+			return app.UsageError{Err: fmt.Errorf("%w: %s", err, cmd.UseLine())}
 		}
 		return nil
 	}
