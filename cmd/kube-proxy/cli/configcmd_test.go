@@ -222,7 +222,7 @@ func TestValidate(t *testing.T) {
 		{[]string{at("good"), at("windows")}, 0, []string{at("good") + ": valid (v1alpha2)", at("windows") + ": valid (v1alpha2)"}, nil},
 		{[]string{at("doubtful")}, 0, []string{at("doubtful") + ": valid (v1alpha1)"}, []string{at("doubtful") + ":3: foo: unknown field"}},
 		{[]string{"--strict", at("doubtful")}, app.ExitFailure, nil, []string{at("doubtful") + ":3: foo: unknown field"}},
-		{[]string{at("bad"), at("good")}, app.ExitFailure, []string{at("good") + ": valid"}, []string{at("bad") + ":3: mode: Unsupported value", at("bad") + ":4: foo: unknown field"}},
+		{[]string{at("bad"), at("good")}, app.ExitFailure, []string{at("good") + ": valid"}, []string{at("bad") + `:3: mode: Unsupported value: "x": supported values: "iptables", "nftables"` + "\n", at("bad") + ":4: foo: unknown field"}},
 		{[]string{at("ipvs")}, app.ExitFailure, nil, []string{at("ipvs") + ":3: mode: Invalid value", "use nftables", at("ipvs") + ":4: iptables.syncPeriod: want a duration"}},
 		{[]string{at("all")}, app.ExitFailure, nil, []string{at("all") + ":3: mode: Unsupported value", at("all") + ":4: syncPeriod: want a duration",
 			at("all") + ":5: linux.oomScoreAdj: Invalid value", at("all") + ":6: foo: unknown field"}},
