@@ -107,8 +107,6 @@ func found() []scenario {
 			command: "trace default/web", code: 3, names: []string{"dropped by table", "no usable endpoint on this node"}},
 		{name: "an internal local policy without local endpoints", objects: web(", internalTrafficPolicy: Local", there),
 			command: "service list", names: []string{"NoLocalEndpoints"}},
-		{name: "a file of a manifest does not answer when the proxy starts", objects: web("", there), unready: true, before: "ln -s /proc/kmsg $DIR/objects/kernel.yaml",
-			command: "service list", code: 1, names: []string{"no sync has succeeded yet", "waiting for: the files with manifests"}, not: "Node object"},
 		{name: "a firewall that accepts by its policy and drops", objects: web("", there), modes: both, send: "pod1a 10.96.0.10:80",
 			breaks:  `nft 'table inet corpfw { chain cfwd { type filter hook forward priority 0; policy accept; tcp dport 8080 drop comment "ticket 4711"; }; }'`,
 			command: "trace default/web", code: 3, names: []string{"dropped by table inet corpfw, chain cfwd (ticket 4711), which is not kube-proxy's"}},
@@ -182,6 +180,8 @@ func found() []scenario {
 // others are the scenarios that tests thought of.
 func others() []scenario {
 	return []scenario{
+		{name: "a file of a manifest does not answer when the proxy starts", objects: web("", there), unready: true, before: "ln -s /proc/kmsg $DIR/objects/kernel.yaml",
+			command: "service list", code: 1, names: []string{"no sync has succeeded yet", "waiting for: the files with manifests"}, not: "Node object"},
 		{name: "an explanation while another process owns a table of iptables", objects: dual, modes: []string{iptables}, breaks: strings.ReplaceAll(owned, "ip kube-proxy", "ip6 nat"),
 			command: "explain --from external --to [fd00:10:96::10]:80", code: 1, names: []string{"IPv6: the last sync failed", "another process owns the table"}},
 		{name: "ip6tables is missing", objects: dual, modes: []string{iptables},
