@@ -183,7 +183,10 @@ func endpointRows() []found {
 		{"external policy Local without a node", svc("web", "clusterIP: 10.96.0.10, type: NodePort, externalTrafficPolicy: Local") + slice("web", "web-1", strings.Replace(ready, ", nodeName: n1", "", 1)), Options{}, nil},
 		{"external policy Local of a node port without a node", strings.Replace(svc("web", "clusterIP: 10.96.0.10, type: NodePort, externalTrafficPolicy: Local"), "port: 80", "port: 80, nodePort: 30080", 1) +
 			slice("web", "web-1", strings.Replace(ready, ", nodeName: n1", "", 1)), Options{}, []string{
-			"NoLocalEndpoints Service shop/web: shop/web:http: connections to a node port are dropped on every node: it has no usable endpoint, and the traffic policy is Local"}},
+			"NoLocalEndpoints Service shop/web: shop/web:http: connections from outside to a node port are dropped on every node: it has no usable endpoint, and the traffic policy is Local"}},
+		{"both policies Local without a node", strings.Replace(svc("web", "clusterIP: 10.96.0.10, type: NodePort, externalTrafficPolicy: Local, internalTrafficPolicy: Local"), "port: 80", "port: 80, nodePort: 30080", 1) +
+			slice("web", "web-1", strings.Replace(ready, ", nodeName: n1", "", 1)), Options{}, []string{
+			"NoLocalEndpoints Service shop/web: shop/web:http: connections to a cluster IP, and from outside to a node port, are dropped on every node: it has no usable endpoint, and the traffic policy is Local"}},
 		{"internal policy Local without a node", svc("web", "clusterIP: 10.96.0.10, internalTrafficPolicy: Local") + slice("web", "web-1", strings.Replace(ready, ", nodeName: n1", "", 1)), Options{}, []string{
 			"NoLocalEndpoints Service shop/web: shop/web:http: connections to a cluster IP are dropped on every node: it has no usable endpoint, and the traffic policy is Local"}},
 		{"no endpoint is ready", web + slice("web", "web-1", notReady), Options{}, []string{

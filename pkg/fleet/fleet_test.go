@@ -470,6 +470,15 @@ func TestRun(t *testing.T) {
 	if _, err := f.Run(t.Context(), &out, &errs, "kube-proxy"); err != nil || out.String() != "proxy[kube-proxy]" {
 		t.Errorf("in a container of another name: %v, output %q", err, &out)
 	}
+	f.options.Timeout = time.Minute
+	out.Reset()
+	if _, err := f.Run(t.Context(), &out, &errs, "kube-proxy", "trace"); err != nil || out.String() != "proxy[kube-proxy trace]" {
+		t.Errorf("with a limit of time: %v, output %q", err, &out)
+	}
+	s.pods["kube-proxy-n1"].hangs, f.options.Timeout = true, 50*time.Millisecond
+	if _, err := f.Run(t.Context(), &out, &errs, "kube-proxy", "trace"); err == nil || !strings.Contains(err.Error(), "kube-proxy-n1 has not run a command within 50ms: ") {
+		t.Errorf("a kubelet that does not answer: %v", err)
+	}
 	delete(s.pods, "kube-proxy-n1")
 	if _, err := f.Run(t.Context(), &out, &errs, "kube-proxy", "trace"); err == nil || !strings.Contains(err.Error(), "node n1 has no pod") {
 		t.Errorf("without a pod: %v", err)

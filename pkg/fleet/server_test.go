@@ -98,7 +98,7 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case forward:
 		s.forward(w, r, name)
 	case strings.HasSuffix(r.URL.Path, "/exec"):
-		s.exec(w, r)
+		s.exec(w, r, strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, inPods+"/"), "/exec"))
 	case r.URL.Path == inPods:
 		s.answer(w, s.list())
 	case r.URL.Path == "/api/v1/nodes" && s.forbidNodes:
@@ -341,9 +341,13 @@ func upstream() *pod {
 }
 
 // exec runs a command: it prints its words, and exits with 3. It speaks SPDY only.
-func (s *apiServer) exec(w http.ResponseWriter, r *http.Request) {
+func (s *apiServer) exec(w http.ResponseWriter, r *http.Request, name string) {
 	if r.Method != http.MethodPost {
 		http.Error(w, "no WebSockets", http.StatusBadRequest)
+		return
+	}
+	if s.pods[name].hangs {
+		<-s.ended
 		return
 	}
 	if _, err := httpstream.Handshake(r, w, []string{"v4.channel.k8s.io"}); err != nil {

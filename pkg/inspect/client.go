@@ -117,12 +117,7 @@ func get[T any](ctx context.Context, c *Client, path string, query url.Values, k
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return nil, &NotRunningError{c.at, syscall.ECONNREFUSED, c.remote}
 	case isTimeout(err):
-		waited := time.Since(asked).Round(time.Millisecond)
-		if c.timeout > 0 {
-			waited = min(waited, c.timeout)
-		}
-		return nil, fmt.Errorf("the proxy at %s does not answer within %s: it hangs or is overloaded, or another program has its port; \"kube-proxy check\" looks (--request-timeout)",
-			c.at, waited)
+		return nil, c.late(asked)
 	case err != nil:
 		return nil, fmt.Errorf("ask the proxy at %s: %w", c.at, err)
 	}
@@ -131,13 +126,18 @@ func get[T any](ctx context.Context, c *Client, path string, query url.Values, k
 		return nil, c.failure(response)
 	}
 	limited := &io.LimitedReader{R: response.Body, N: c.limit}
-	body := json.NewDecoder(limited)
 	var raw json.RawMessage
 	var meta v1alpha1.TypeMeta
-	if err := errors.Join(body.Decode(&raw), json.Unmarshal(raw, &meta)); err != nil {
-		if limited.N == 0 {
-			return nil, fmt.Errorf("the answer of the proxy at %s has more than %d MiB: it is not read", c.at, c.limit>>20)
-		}
+	if err = json.NewDecoder(limited).Decode(&raw); err == nil {
+		err = json.Unmarshal(raw, &meta)
+	}
+	switch {
+	case err == nil:
+	case limited.N == 0:
+		return nil, fmt.Errorf("the answer of the proxy at %s has more than %d MiB: it is not read", c.at, c.limit>>20)
+	case isTimeout(err):
+		return nil, c.late(asked)
+	default:
 		return nil, fmt.Errorf("read the answer of the proxy at %s: %w", c.at, err)
 	}
 	_, _ = io.CopyN(io.Discard, response.Body, maxFailure) // to its end, so that the connection is used again
@@ -150,6 +150,16 @@ func get[T any](ctx context.Context, c *Client, path string, query url.Values, k
 		return nil, fmt.Errorf("read the answer of the proxy at %s: %w", c.at, err)
 	}
 	return object, nil
+}
+
+// late is the error if there is no whole answer in time.
+func (c *Client) late(asked time.Time) error {
+	waited := time.Since(asked).Round(time.Millisecond)
+	if c.timeout > 0 {
+		waited = min(waited, c.timeout)
+	}
+	return fmt.Errorf("the proxy at %s does not answer within %s: it hangs or is overloaded, or another program has its port; \"kube-proxy check\" looks (--request-timeout)",
+		c.at, waited)
 }
 
 func isTimeout(err error) bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -125,6 +126,23 @@ func TestTrial(t *testing.T) {
 		if text := trialText(&tried.Trial); tried.Succeeds != test.succeeds || !strings.Contains(text, test.says) {
 			t.Errorf("%+v succeeds: %v, and says:\n%s", test, tried.Succeeds, text)
 		}
+	}
+}
+
+// TestHalfAnswer checks that an answer that does not end in time is named as one that does not come.
+func TestHalfAnswer(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, `{"kind": "Info", `)
+		_ = http.NewResponseController(w).Flush()
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	client, err := NewClient(server.URL, 50*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.Info(t.Context()); err == nil || !strings.Contains(err.Error(), "does not answer within 50ms") {
+		t.Errorf("got %v", err)
 	}
 }
 

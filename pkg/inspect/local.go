@@ -49,8 +49,16 @@ func Load(ctx context.Context, builder *cluster.Builder, opts *plan.Options, rul
 			return nil, err
 		}
 	}
+	var info v1alpha1.Info
+	for _, s := range sources {
+		if files, ok := s.(interface{ Errors() []string }); ok { // of manifests
+			for _, message := range files.Errors() {
+				info.Problems = append(info.Problems, v1alpha1.Problem{Reason: v1alpha1.ReasonInvalidManifest, Message: message})
+			}
+		}
+	}
 	snapshot := builder.Snapshot()
-	return &Local{state: &status.State{Snapshot: snapshot, Plan: plan.Compute(snapshot, opts, nil), Unowned: builder.Unowned, Rules: rules, Now: time.Now()}}, nil
+	return &Local{state: &status.State{Info: info, Snapshot: snapshot, Plan: plan.Compute(snapshot, opts, nil), Unowned: builder.Unowned, Rules: rules, Now: time.Now()}}, nil
 }
 
 // Info is part of [Reader].

@@ -64,11 +64,13 @@ type Sync struct {
 	Delayed []Delay
 }
 
-// Err joins the errors of all families.
+// Err joins the errors of all families, each with its family.
 func (s *Sync) Err() error {
 	var failed []error
 	for _, result := range s.Results {
-		failed = append(failed, result.Err)
+		if result.Err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", result.Family, result.Err))
+		}
 	}
 	return errors.Join(failed...)
 }

@@ -173,13 +173,15 @@ func found() []scenario {
 			command: "service describe also", code: 1, names: []string{"fd00:10:96::11", "IPv4: the last sync failed"}, not: "does not exist"},
 		{name: "an explanation while another process owns the table", objects: web("", there), unready: true, before: ownedBefore, command: "explain default/web", code: 1,
 			names: []string{"no rules of this proxy are in force in IPv4", "another process owns the table"}},
-		{name: "rules while another process owns the table", objects: dual, breaks: owned, command: "render", code: 1, names: []string{"# IPv6 table ip6 kube-proxy", "IPv4: the last sync failed"}},
+		{name: "rules while another process owns the table", objects: dual, breaks: owned, command: "render", code: 1, names: []string{"# IPv6 table ip6 kube-proxy", "IPv4: the last sync failed: nftables: "}},
 	}
 }
 
 // others are the scenarios that tests thought of.
 func others() []scenario {
 	return []scenario{
+		{name: "a file of a manifest does not answer when the proxy starts", objects: web("", there), unready: true, before: "ln -s /proc/kmsg $DIR/objects/kernel.yaml",
+			command: "service list", code: 1, names: []string{"no sync has succeeded yet", "waiting for: the files with manifests"}, not: "Node object"},
 		{name: "an explanation while another process owns a table of iptables", objects: dual, modes: []string{iptables}, breaks: strings.ReplaceAll(owned, "ip kube-proxy", "ip6 nat"),
 			command: "explain --from external --to [fd00:10:96::10]:80", code: 1, names: []string{"IPv6: the last sync failed", "another process owns the table"}},
 		{name: "ip6tables is missing", objects: dual, modes: []string{iptables},

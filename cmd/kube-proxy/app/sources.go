@@ -26,8 +26,8 @@ import (
 type inputs struct {
 	sources  []source.Source
 	recorder proxy.Recorder
-	// unlisted describes what the API server has not listed yet, with a hint; "" without one.
-	unlisted func() (names, hint string)
+	// unlisted describes what has not been listed yet, with a hint; "" without one.
+	unlisted func() (what, hint string)
 	// invalid describes manifests that are not in use.
 	invalid func() []string
 	// started is the observer that removes the startup taint.
@@ -48,9 +48,8 @@ func (p *process) openInputs(ctx context.Context, watched apiserver.Options) (*i
 		in.sources = append(in.sources, source.NewDevices(machine, p.Planning.FastPath.All))
 	}
 	if p.opts.manifests != "" {
-		in.unlisted = func() (names, hint string) { return "", "" }
 		files := manifests.New(p.opts.manifests, p.Name, manifests.Options{Addrs: machine.NodeAddrs})
-		in.sources, in.invalid = append(in.sources, files), files.Errors
+		in.sources, in.unlisted, in.invalid = append(in.sources, files), files.Missing, files.Errors
 		in.recorder = announce.Log{Logger: klog.FromContext(ctx)}
 		in.publish = func(ctx context.Context) error { <-ctx.Done(); return nil }
 		return in, nil

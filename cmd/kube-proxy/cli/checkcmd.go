@@ -46,7 +46,7 @@ Exit codes: 0 if nothing failed, 1 if something did, 2 if the command line canno
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if opts.node != "" {
-				return opts.inPod(cmd, nil)
+				return opts.inPod(cmd, nil, clusterTimeout)
 			}
 			return runCheck(cmd, opts)
 		},

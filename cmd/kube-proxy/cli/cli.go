@@ -13,6 +13,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,10 +33,13 @@ func Run(args []string, stdout, stderr io.Writer) int {
 
 	command := newCommand()
 	command.SetArgs(args)
-	command.SetOut(stdout)
+	out := &checked{Writer: stdout}
+	if command.SetOut(out); hasWidth(stdout) {
+		command.SetOut(stdout) // commands ask for its size
+	}
 	command.SetErr(stderr)
 	ran, err := command.ExecuteContextC(context.Background())
-	if err == nil {
+	if err = cmp.Or(err, out.err); err == nil {
 		return 0
 	}
 	var own app.ExitCode
@@ -60,6 +64,18 @@ func Run(args []string, stdout, stderr io.Writer) int {
 		return own.Code
 	}
 	return app.ExitFailure
+}
+
+// checked is a writer that remembers its first error: a command whose output is not whole fails, even if it does not look.
+type checked struct {
+	io.Writer
+	err error
+}
+
+func (c *checked) Write(b []byte) (int, error) {
+	n, err := c.Writer.Write(b)
+	c.err = cmp.Or(c.err, err)
+	return n, err
 }
 
 // printLines prints the lines of an error, which may quote objects that were written to deceive a terminal.

@@ -2,9 +2,12 @@ package cli
 
 import (
 	"bytes"
+	"io"
+	"os"
 	"strings"
 	"testing"
 
+	"github.com/seed-11a05479/kube-proxy/cmd/kube-proxy/app"
 	"github.com/seed-11a05479/kube-proxy/test/kubeproxy"
 )
 
@@ -20,5 +23,34 @@ func TestPrintableErrors(t *testing.T) {
 	text := stderr.String()
 	if !strings.Contains(text, "x?[2J") || strings.Contains(text, "\x1b") || strings.Count(text, "\nerror: ") != 2 {
 		t.Errorf("got %q", text)
+	}
+}
+
+// TestFullDisk checks that commands fail if their output cannot be written: help, and those that do not look, too.
+func TestFullDisk(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	directory := t.TempDir()
+	kubeproxy.MustWrite(directory+"/config", kubeproxy.LatestHead)
+	for _, line := range []string{"--help", "service", "config explain", "config explain mode", "config validate " + directory + "/config", "version"} {
+		var errs bytes.Buffer
+		if code := Run(strings.Fields(line), io.Discard, &errs); code != 0 {
+			t.Errorf("%s: exit code %d, %s", line, code, &errs)
+		}
+		errs.Reset()
+		if code := Run(strings.Fields(line), full, &errs); code != app.ExitFailure || !strings.Contains(errs.String(), "no space left") {
+			t.Errorf("%s onto a full disk: exit code %d, %s", line, code, &errs)
+		}
+	}
+}
+
+// TestMissingArgument checks that an error about the number of arguments shows which there are.
+func TestMissingArgument(t *testing.T) {
+	var errs bytes.Buffer
+	if code := Run([]string{"service", "describe"}, io.Discard, &errs); code != app.ExitUsage || !strings.Contains(errs.String(), "received 0: kube-proxy service describe [NAMESPACE/]NAME") {
+		t.Errorf("exit code %d, %s", code, &errs)
 	}
 }

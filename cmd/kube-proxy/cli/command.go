@@ -79,9 +79,14 @@ func accept(command *cobra.Command, flag string, values []string) {
 	complete(command, flag, values)
 }
 
-// complete lets shells complete the values of a flag.
+// complete lets shells complete the values of a flag; of a list, its last item.
 func complete(command *cobra.Command, flag string, values []string) {
-	_ = command.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	_ = command.RegisterFlagCompletionFunc(flag, func(_ *cobra.Command, _ []string, typed string) (all []string, _ cobra.ShellCompDirective) {
+		for _, value := range values {
+			all = append(all, typed[:strings.LastIndexByte(typed, ',')+1]+value)
+		}
+		return all, cobra.ShellCompDirectiveNoFileComp
+	})
 }
 
 // completeFiles lets shells complete the names of files where flags take them.

@@ -35,6 +35,7 @@ func TestCompletion(t *testing.T) {
 		"config convert ":                            file,
 		"config validate a ":                         file,
 		"config convert --to ":                       "v1alpha2\nv1alpha1\n" + none,
+		"audit --group upgrade,":                     "upgrade,endpoints\nupgrade,addresses\nupgrade,nodes\nupgrade,upgrade\n" + none,
 		"--config ":                                  file,
 		"--write-config-to ":                         file,
 		"--hostname-override ":                       none,

@@ -29,7 +29,7 @@ func newConfigCommand() *cobra.Command {
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
-			return app.UsageError{Err: err}
+			return app.UsageError{Err: fmt.Errorf("%w: %s", err, cmd.UseLine())}
 		}
 		return nil
 	}
@@ -72,6 +72,9 @@ func newConvertCommand() *cobra.Command {
 				from = args[0]
 			case from == "":
 				return app.UsageError{Err: errors.New("FILE is missing: name the file to convert, or - for standard input")}
+			}
+			if output == outputJSON || output == outputYAML { // elsewhere -o is a format
+				return app.UsageError{Err: fmt.Errorf("-o names a file here, which is JSON if the name ends in .json: write -o ./%s if you want this name", output)}
 			}
 			if err := checkVersion(to); err != nil {
 				return err

@@ -136,6 +136,24 @@ func TestConvertToJSON(t *testing.T) {
 	}
 }
 
+// TestConvertToFormat checks that no file is written that has the name of a format, which -o means in other commands.
+func TestConvertToFormat(t *testing.T) {
+	directory := files(t, map[string]string{"old": oldHead})
+	t.Chdir(directory)
+	for _, format := range []string{"json", "yaml"} {
+		code, _, errs := subcommand("convert", "old", "-o", format)
+		if code != app.ExitUsage || !strings.Contains(errs, "write -o ./"+format) {
+			t.Errorf("-o %s: exit code %d, %s", format, code, errs)
+		}
+		if _, err := os.Stat(format); err == nil {
+			t.Errorf("-o %s wrote a file", format)
+		}
+	}
+	if code, _, errs := subcommand("convert", "old", "-o", "./json"); code != 0 {
+		t.Errorf("-o ./json: exit code %d, %s", code, errs)
+	}
+}
+
 // TestConvertReportsLosses checks that each setting that cannot be converted is reported in a line on standard error, and that
 // standard output has only the file.
 func TestConvertReportsLosses(t *testing.T) {
@@ -202,7 +220,7 @@ func TestValidate(t *testing.T) {
 		{[]string{at("good"), at("windows")}, 0, []string{at("good") + ": valid (v1alpha2)", at("windows") + ": valid (v1alpha2)"}, nil},
 		{[]string{at("doubtful")}, 0, []string{at("doubtful") + ": valid (v1alpha1)"}, []string{at("doubtful") + ":3: foo: unknown field"}},
 		{[]string{"--strict", at("doubtful")}, app.ExitFailure, nil, []string{at("doubtful") + ":3: foo: unknown field"}},
-		{[]string{at("bad"), at("good")}, app.ExitFailure, []string{at("good") + ": valid"}, []string{at("bad") + ":3: mode: Unsupported value", at("bad") + ":4: foo: unknown field"}},
+		{[]string{at("bad"), at("good")}, app.ExitFailure, []string{at("good") + ": valid"}, []string{at("bad") + `:3: mode: Unsupported value: "x": supported values: "iptables", "nftables"` + "\n", at("bad") + ":4: foo: unknown field"}},
 		{[]string{at("ipvs")}, app.ExitFailure, nil, []string{at("ipvs") + ":3: mode: Invalid value", "use nftables", at("ipvs") + ":4: iptables.syncPeriod: want a duration"}},
 		{[]string{at("all")}, app.ExitFailure, nil, []string{at("all") + ":3: mode: Unsupported value", at("all") + ":4: syncPeriod: want a duration",
 			at("all") + ":5: linux.oomScoreAdj: Invalid value", at("all") + ":6: foo: unknown field"}},

@@ -53,7 +53,7 @@ another result or an endpoint did not answer, 1 or 2 if there is no answer, 1 al
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if opts.try > 0 && opts.elsewhere() {
-				return opts.inPod(cmd, args)
+				return opts.inPod(cmd, args, opts.timeout)
 			}
 			if len(args) > 0 {
 				if opts.connection.To != "" {

@@ -60,8 +60,9 @@ func (e *onNode) fleet(timeout time.Duration) (*fleet.Fleet, error) {
 	return fleet.New(config, fleet.Options{Selection: fleet.Selection{Namespace: e.proxies, Node: e.node}, Timeout: timeout})
 }
 
-// inPod runs a command in that pod, because it needs that node's kernel, and ends with its exit code. What it prints is the pod's.
-func (e *onNode) inPod(cmd *cobra.Command, args []string) error {
+// inPod runs a command in that pod, because it needs that node's kernel, and ends with its exit code. What it prints is the pod's. timeout
+// bounds the wait for the pod, not for the command.
+func (e *onNode) inPod(cmd *cobra.Command, args []string, timeout time.Duration) error {
 	words := strings.Fields(cmd.CommandPath())
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		switch value := f.Value.String(); {
@@ -72,7 +73,7 @@ func (e *onNode) inPod(cmd *cobra.Command, args []string) error {
 			words = append(words, "--"+f.Name+"="+value)
 		}
 	})
-	of, err := e.fleet(0)
+	of, err := e.fleet(timeout)
 	if err != nil {
 		return err
 	}

@@ -284,7 +284,10 @@ func progress(cmd *cobra.Command) terminal.Progress {
 }
 
 // isTerminal reports whether out is a terminal whose lines can be cleared.
-func isTerminal(out io.Writer) bool {
+func isTerminal(out io.Writer) bool { return hasWidth(out) && os.Getenv("TERM") != "dumb" }
+
+// hasWidth reports whether out is a terminal.
+func hasWidth(out io.Writer) bool {
 	_, _, err := term.TerminalSize(out)
-	return err == nil && os.Getenv("TERM") != "dumb"
+	return err == nil
 }

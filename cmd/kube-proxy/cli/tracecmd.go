@@ -58,7 +58,7 @@ Exit codes: 0 if all packets were delivered here or sent on; 3 if one was refuse
 		Args: usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if opts.elsewhere() {
-				return opts.inPod(cmd, args)
+				return opts.inPod(cmd, args, opts.timeout)
 			}
 			if len(args) > 0 {
 				opts.to = opts.qualified(args[0])

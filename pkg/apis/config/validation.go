@@ -31,7 +31,9 @@ func Validate(cfg *KubeProxyConfiguration, gate featuregate.FeatureGate) field.E
 	v.address(cfg.MetricsBindAddress, "metricsBindAddress")
 	previous, shown := version.MustParseGeneric(baseversion.DefaultKubeBinaryVersion).SubtractMinor(1).String(), cfg.ShowHiddenMetricsForVersion
 	v.check(shown == "" || shown == previous, "showHiddenMetricsForVersion", shown, "only the previous minor version, %s, can be shown", previous)
-	oneOf(v, cfg.Mode, "mode", append(ServedModes(), ProxyModeIPVS, ProxyModeKernelspace)...)
+	if cfg.Mode != ProxyModeIPVS && cfg.Mode != ProxyModeKernelspace { // which can be converted, see Startable
+		oneOf(v, cfg.Mode, "mode", ServedModes()...)
+	}
 	v.positive(cfg.SyncPeriod, "syncPeriod")
 	v.notNegativeDuration(cfg.MinSyncPeriod, "minSyncPeriod")
 	v.positive(cfg.ConfigSyncPeriod, "configSyncPeriod")

@@ -28,12 +28,12 @@ type Config struct {
 	Plan *plan.Options
 	// NodePortsByDefault reports that the configuration selects no addresses for node ports.
 	NodePortsByDefault bool
-	// Snapshot returns the current snapshot: cluster.Builder.Snapshot. It is not called before the API server has listed
+	// Snapshot returns the current snapshot: cluster.Builder.Snapshot. It is not called before the source has listed
 	// everything, because the builder is faster until its first snapshot is taken.
 	Snapshot func() *cluster.Snapshot
-	// Unlisted describes what the API server has not listed yet, "" when it has listed everything; and what the user can do about
+	// Unlisted describes what the source has not listed yet, "" when it has listed everything; and what the user can do about
 	// it, "" if no request has failed.
-	Unlisted func() (names, hint string)
+	Unlisted func() (what, hint string)
 	// Waiting is called periodically for every reason, with whether the proxy waits for it.
 	Waiting func(reason string, waiting bool)
 	Logger  klog.Logger
@@ -68,7 +68,7 @@ func NewWatch(config Config) *Watch {
 // Waiting returns what the proxy waits for, with what to do about it. It is safe for concurrent use.
 func (w *Watch) Waiting() []Wait {
 	if unlisted, hint := w.config.Unlisted(); unlisted != "" {
-		return []Wait{{APIServer, "the API server to list " + unlisted, cmp.Or(hint, "check the address in the kubeconfig or --master, and the network to it")}}
+		return []Wait{{APIServer, unlisted, cmp.Or(hint, "check the address in the kubeconfig or --master, and the network to it")}}
 	}
 	return missing(w.config.Snapshot().Node, w.config.Plan)
 }

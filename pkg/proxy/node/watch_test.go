@@ -88,7 +88,7 @@ func TestHintOfAPIServer(t *testing.T) {
 	const forbidden = "bind the ClusterRole system:node-proxier"
 	for hint, want := range map[string]string{"": "check the address", forbidden: forbidden} {
 		s := begin(plan.Options{})
-		s.unlisted, s.hint = "services", hint
+		s.unlisted, s.hint = "the API server to list services", hint
 		if got := s.Waiting(); len(got) != 1 || !strings.Contains(got[0].Hint, want) {
 			t.Errorf("%q: got %+v, want the hint %q", hint, got, want)
 		}
@@ -100,7 +100,7 @@ func TestHintOfAPIServer(t *testing.T) {
 func TestWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(plan.Options{NodeCIDR: true})
-		s.unlisted = "services (unreachable)"
+		s.unlisted = "the API server to list services (unreachable)"
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- s.Run(ctx) }()

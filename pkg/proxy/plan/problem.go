@@ -225,13 +225,9 @@ func (j *judge) routes() {
 
 // unserved adds the problem that the routes of a port have in common.
 func (j *judge) unserved(of unserved, routes []*Route) {
-	var kinds []string
 	families := map[cluster.Family]bool{}
 	for _, route := range routes {
 		families[route.Frontend.Family()] = true
-		if kind := route.Kind.oneOf(); !slices.Contains(kinds, kind) {
-			kinds = append(kinds, kind)
-		}
 	}
 	problem, family, where := Problem{Reason: ProblemNoEndpoints, Port: of.port.String()}, routes[0].Frontend.Family(), ""
 	if len(families) > 1 {
@@ -244,12 +240,28 @@ func (j *judge) unserved(of unserved, routes []*Route) {
 		return
 	}
 	problem.Reason = ProblemNoLocalEndpoints
-	avoided := ""
-	if h := j.decided.HealthCheck; h != nil && routes[0].Kind != ClusterIP {
-		avoided = fmt.Sprintf("; load balancers that check port %d avoid this node", h.Port)
+	var all, outside []string // the kinds of addresses where all connections are dropped, or those from outside: others use the short cut
+	for _, route := range routes {
+		of := &all
+		if route.ShortCut != nil {
+			of = &outside
+		}
+		if kind := route.Kind.oneOf(); !slices.Contains(*of, kind) {
+			*of = append(*of, kind)
+		}
 	}
-	j.add(problem, "%s: connections to %s are dropped on this node%s: it has no usable endpoint, and the traffic policy is Local%s",
-		routes[0].Name, strings.Join(kinds, " or "), where, avoided)
+	dropped, avoided := "to "+strings.Join(all, " or "), ""
+	if len(outside) > 0 {
+		from := "from outside to " + strings.Join(outside, " or ")
+		if dropped = from; len(all) > 0 {
+			dropped = fmt.Sprintf("to %s, and %s,", strings.Join(all, " or "), from)
+		}
+		if h := j.decided.HealthCheck; h != nil {
+			avoided = fmt.Sprintf("; load balancers that check port %d avoid this node", h.Port)
+		}
+	}
+	j.add(problem, "%s: connections %s are dropped on this node%s: it has no usable endpoint, and the traffic policy is Local%s",
+		routes[0].Name, dropped, where, avoided)
 }
 
 // why describes the endpoints in a family, or in both if it is 0, of which no connection may use one.

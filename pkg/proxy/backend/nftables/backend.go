@@ -178,8 +178,7 @@ func (s *syncPass) End(alone bool) backend.Result {
 	if s.err == nil {
 		s.of.have = s.patch.result
 	}
-	s.result.Err = wrap(s.result.Family, s.err)
-	s.result.Elements, s.result.Rules = s.elements, s.rules
+	s.result.Elements, s.result.Rules, s.result.Err = s.elements, s.rules, s.err
 	return s.result
 }
 

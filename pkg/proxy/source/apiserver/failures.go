@@ -121,9 +121,9 @@ func (f *failures) listed(name string) {
 	f.unlisted = slices.DeleteFunc(f.unlisted, func(unlisted string) bool { return unlisted == name })
 }
 
-// missing describes the resources that have not been listed yet, such as "services (unreachable), nodes"; "" if there
+// missing describes the resources that have not been listed yet, such as "the API server to list services (unreachable), nodes"; "" if there
 // are none. The hint is for the first one that failed; "" if none did.
-func (f *failures) missing() (names, hint string) {
+func (f *failures) missing() (what, hint string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var all []string
@@ -133,7 +133,10 @@ func (f *failures) missing() (names, hint string) {
 		}
 		all = append(all, name)
 	}
-	return strings.Join(all, ", "), hint
+	if len(all) == 0 {
+		return "", ""
+	}
+	return "the API server to list " + strings.Join(all, ", "), hint
 }
 
 // fails reports whether a request fails with a cause that match accepts.

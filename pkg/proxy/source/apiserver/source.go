@@ -61,9 +61,9 @@ func New(config *rest.Config, nodeName string, options Options) (*Source, error)
 	return &Source{options: options, resources: all, clients: clients, complete: make(chan struct{}), failures: newFailures(all, &options)}, nil
 }
 
-// Missing describes the lists that have not arrived yet, with the reason, "" when all have; and what the user can do about
+// Missing describes the lists that have not arrived yet, with the reasons, "" when all have; and what the user can do about
 // the first one that failed. It is safe for concurrent use.
-func (s *Source) Missing() (names, hint string) { return s.failures.missing() }
+func (s *Source) Missing() (what, hint string) { return s.failures.missing() }
 
 // Complete returns a channel that is closed when all resources have been listed completely.
 func (s *Source) Complete() <-chan struct{} { return s.complete }

@@ -86,6 +86,14 @@ func New(dir, nodeName string, options Options) *Source {
 // Complete returns a channel that is closed when every file has been read once, and those with errors twice.
 func (s *Source) Complete() <-chan struct{} { return s.complete }
 
+// Missing describes what is not complete, "" if all is, and what the user can do about it. It is safe for concurrent use.
+func (s *Source) Missing() (what, hint string) {
+	if s.isComplete() {
+		return "", ""
+	}
+	return "the files with manifests", "check whether each file in " + s.folder.dir + " can be read"
+}
+
 // Run watches the directory until ctx ends. It returns an error only if the directory cannot be read at the start.
 func (s *Source) Run(ctx context.Context, b *cluster.Builder) error {
 	if info, err := os.Stat(s.folder.dir); err != nil {
