@@ -144,12 +144,10 @@ func (o *readerOptions) check(cmd *cobra.Command) error {
 	switch {
 	case o.manifests != "" && o.kubeconfig != "":
 		return app.UsageError{Err: errors.New("--manifests and --kubeconfig exclude each other: objects come from one place")}
-	case !o.running() && cmd.Flags().Changed("server"):
-		return app.UsageError{Err: errors.New("--server names a running proxy: it excludes --manifests and --kubeconfig")}
+	case !o.running() && (cmd.Flags().Changed("server") || cmd.Flags().Changed("proxy-namespace")):
+		return app.UsageError{Err: errors.New("--server and --proxy-namespace name a running proxy: they exclude --manifests and --kubeconfig")}
 	case o.running() && o.configFile != "":
 		return app.UsageError{Err: errors.New("--config needs --manifests or --kubeconfig: a running proxy has its own")}
-	case !o.running() && cmd.Flags().Changed("proxy-namespace"):
-		return app.UsageError{Err: errors.New("--proxy-namespace is that of running proxies: it excludes --manifests and --kubeconfig")}
 	case o.manifests != "" && cmd.Flags().Changed("context"):
 		return app.UsageError{Err: errors.New("--context names a cluster: it excludes --manifests")}
 	case o.running():
