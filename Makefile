@@ -144,14 +144,15 @@ repeated := ^(TestTablesFollowPlans|TestWithoutCaches|TestTamperingAtAnyTime|Tes
 
 # Long tests that start no goroutine, or only those that shorter tests of their package start too: the race detector finds nothing in
 # them, and makes them ten times slower. One seed of TestTamperingAtAnyTime is for the race detector.
-pure := TestAlteredElement TestAlteredElements TestAnalyzeLargeCluster TestAuditLargeCluster TestBusyTenant \
-	TestCacheChangesNothing TestCountLess TestEarlySyncsStayInBudget TestEverySetDecodes TestEveryStepIsRight \
-	TestFailedWrites TestForeignElementInLargeSet TestForeignElements TestForgetInParts TestGateRestart TestHalving \
-	TestHugeAnswers TestKilledBetweenOperations TestLastingFaults TestLaws TestLossesAreReported TestManyAddresses \
-	TestManyElements TestMask TestNewServicePatchSize TestOneJudge TestOrders TestOversized TestPacketsFareAsPlanned \
+pure := FuzzDiff FuzzLaws FuzzNames TestAlteredElement TestAlteredElements TestAnalyzeLargeCluster \
+	TestAuditLargeCluster TestBusyTenant TestCacheChangesNothing TestCountLess TestEarlySyncsStayInBudget \
+	TestEverySetDecodes TestEveryStepIsRight TestFailedWrites TestForeignElementInLargeSet TestForeignElements \
+	TestForgetInParts TestGateRestart TestHalving TestHugeAnswers TestKilledBetweenOperations TestLastingFaults \
+	TestLatestIsComplete TestLaws TestLossesAreReported TestManyAddresses TestManyElements TestManyProblems TestMask \
+	TestMemory TestNewServicePatchSize TestOneJudge TestOrders TestOversized TestPacketsFareAsPlanned TestParseLarge \
 	TestPartsStayInBudget TestPatchSize TestRandomFaults TestRandomWalks TestReadSharesWithPlan TestRefusedServices \
-	TestRepository TestRestart TestShares TestSmallTransactions TestTablesFollowPlans TestV1alpha1RoundTrip \
-	TestWithoutCaches TestZonesAreForgotten
+	TestRepository TestRestart TestRules TestShares TestSimilarAddresses TestSmallTransactions TestTablesFollowPlans \
+	TestUnreadable TestV1alpha1RoundTrip TestWithoutCaches TestZonesAreForgotten
 names := $(subst $() $(),|,$(pure))
 PURE := ^($(names))$$|^TestTamperingAtAnyTime$$/^(nft|legacy|seed_[1-9])
 PURE_TESTS = $(call packages,^func ($(names))\b)
@@ -182,6 +183,7 @@ nightly: build ## what is too long for each change: emulated kernels, clusters, 
 	cd test/browser && CI=true go test -count=1 -timeout 30m ./...
 	SERVICES=1000 CI=true go test -count=1 -timeout 30m -run '^TestKernelDrift$$' ./test/restart
 	THOROUGH=1 CI=true go test -count=1 -timeout 30m -run '$(repeated)' ./pkg/proxy/backend/nftables ./pkg/proxy/backend/iptables
+	cd test/image && THOROUGH=1 CI=true go test -count=1 -timeout 30m -run '^TestKernelDaemonSet$$' .
 	CGO_ENABLED=1 go test -race -timeout 30m -run '^Test(RandomFaults|LastingFaults|AlteredElement)$$' ./test/faults
 	peer=$$(go run -C test/e2e ./peer) && for seed in 0 1 2; do \
 		PEER=$$peer SEED=$$((3 * $$(date +%-j) + seed)) ROUNDS=70 CI=true go test -count=1 -timeout 60m -v -run '$(NIGHTLY)' ./test/audit || exit; \
