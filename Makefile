@@ -52,7 +52,7 @@ BENCHMARKS   = $(call packages,^func Benchmark)
 FUZZ_TESTS   = $(call packages,^func Fuzz)
 DOCS_TESTS   = $(call packages,^func Test[A-Za-z]*Docs)
 
-.PHONY: help image image-packages release release-check build lint test nightly test-unit test-kernel test-modules test-cluster cluster servers demo kernels kernels-quick bench bench-quick bench-once bench-compare peer fuzz mutants soak rolling real golden docs generate clean
+.PHONY: help image image-packages release release-check build lint test nightly test-unit test-pure test-race test-kernel test-modules test-cluster cluster servers demo kernels kernels-quick bench bench-quick bench-once bench-compare peer fuzz mutants soak rolling real golden docs generate clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -144,30 +144,37 @@ repeated := ^(TestTablesFollowPlans|TestWithoutCaches|TestTamperingAtAnyTime|Tes
 
 # Long tests that start no goroutine, or only those that shorter tests of their package start too: the race detector finds nothing in
 # them, and makes them ten times slower. One seed of TestTamperingAtAnyTime is for the race detector.
-pure := TestAlteredElement TestAlteredElements TestAnalyzeLargeCluster TestAuditLargeCluster TestBusyTenant \
-	TestCacheChangesNothing TestCountLess TestEarlySyncsStayInBudget TestEverySetDecodes TestEveryStepIsRight \
-	TestFailedWrites TestForeignElementInLargeSet TestForeignElements TestForgetInParts TestGateRestart TestHalving \
-	TestHugeAnswers TestKilledBetweenOperations TestLastingFaults TestLaws TestLossesAreReported TestManyAddresses \
-	TestManyElements TestMask TestNewServicePatchSize TestOneJudge TestOrders TestOversized TestPacketsFareAsPlanned \
+pure := FuzzDiff FuzzLaws FuzzNames TestAlteredElement TestAlteredElements TestAnalyzeLargeCluster \
+	TestAuditLargeCluster TestBusyTenant TestCacheChangesNothing TestCountLess TestEarlySyncsStayInBudget \
+	TestEverySetDecodes TestEveryStepIsRight TestFailedWrites TestForeignElementInLargeSet TestForeignElements \
+	TestForgetInParts TestGateRestart TestHalving TestHugeAnswers TestKilledBetweenOperations TestLastingFaults \
+	TestLatestIsComplete TestLaws TestLossesAreReported TestManyAddresses TestManyElements TestManyProblems TestMask \
+	TestMemory TestNewServicePatchSize TestOneJudge TestOrders TestOversized TestPacketsFareAsPlanned TestParseLarge \
 	TestPartsStayInBudget TestPatchSize TestRandomFaults TestRandomWalks TestReadSharesWithPlan TestRefusedServices \
-	TestRepository TestRestart TestShares TestSmallTransactions TestTablesFollowPlans TestV1alpha1RoundTrip \
-	TestWithoutCaches TestZonesAreForgotten
+	TestRepository TestRestart TestRules TestShares TestSimilarAddresses TestSmallTransactions TestTablesFollowPlans \
+	TestUnreadable TestV1alpha1RoundTrip TestWithoutCaches TestZonesAreForgotten
 names := $(subst $() $(),|,$(pure))
 PURE := ^($(names))$$|^TestTamperingAtAnyTime$$/^(nft|legacy|seed_[1-9])
 PURE_TESTS = $(call packages,^func ($(names))\b)
 RACE_TESTS = $(call packages,^func (?!TestKernel|TestMain\b|($(names))\b)(Test|Fuzz|Example))
 
-# Two targets at a time, in this order; the next begins when one ends: tests in namespaces wait for packets and timeouts most of their
-# time, which leaves the processors to others. Those that only compute are nice, so that packets and programs that others wait for are
-# not late.
+# Three targets at a time, in this order; the next begins when one ends. Tests in namespaces wait for packets and timeouts half of their
+# time, which leaves the processors to others. Those that only compute are nice, so that packets and programs that others wait for are not
+# late; test-pure, which measures no time, gets what is left, most of it beside test-cluster and test-modules. Programs are built before,
+# so nothing waits for them (-o).
 test: ## all tests but those of make nightly; as root on Debian, installs what it needs
 	@build/need.sh go cc $(LABORATORY) promtool runc qemu-aarch64-static qemu-system-x86_64 xz curl chromium
 	@$(MAKE) build
-	@$(MAKE) --jobs 2 --keep-going test-kernel test-unit test-cluster test-modules kernels-quick bench-once
+	@$(MAKE) --jobs 3 --keep-going -o build test-kernel test-race test-pure test-cluster test-modules kernels-quick bench-once
 
-test-unit: ## all tests except TestKernel..., with the race detector where it may find something; does not need root
+test-unit: test-pure test-race ## all tests except TestKernel..., with the race detector where it may find something; does not need root
+
+test-pure:
+	@build/need.sh go
+	nice -n 19 go test -timeout 30m -run '$(PURE)' $(PURE_TESTS)
+
+test-race:
 	@build/need.sh go cc
-	nice go test -timeout 30m -run '$(PURE)' $(PURE_TESTS)
 	CGO_ENABLED=1 nice go test -race -timeout 30m -skip '^TestKernel|$(PURE)' $(RACE_TESTS)
 
 nightly: build ## what is too long for each change: emulated kernels, clusters, browser, Debian's releases, a release in two places, soak, fuzzing; takes some hours
@@ -176,6 +183,7 @@ nightly: build ## what is too long for each change: emulated kernels, clusters, 
 	cd test/browser && CI=true go test -count=1 -timeout 30m ./...
 	SERVICES=1000 CI=true go test -count=1 -timeout 30m -run '^TestKernelDrift$$' ./test/restart
 	THOROUGH=1 CI=true go test -count=1 -timeout 30m -run '$(repeated)' ./pkg/proxy/backend/nftables ./pkg/proxy/backend/iptables
+	cd test/image && THOROUGH=1 CI=true go test -count=1 -timeout 30m -run '^TestKernelDaemonSet$$' .
 	CGO_ENABLED=1 go test -race -timeout 30m -run '^Test(RandomFaults|LastingFaults|AlteredElement)$$' ./test/faults
 	peer=$$(go run -C test/e2e ./peer) && for seed in 0 1 2; do \
 		PEER=$$peer SEED=$$((3 * $$(date +%-j) + seed)) ROUNDS=70 CI=true go test -count=1 -timeout 60m -v -run '$(NIGHTLY)' ./test/audit || exit; \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fuzzes every target of the given packages: TIME each, JOBS at a time, with one worker each. Fails if an input fails, and prints
-# the input and how to run it again. The logs are in bin/fuzz.
+# Fuzzes every target of the given packages: TIME each, JOBS packages at a time, with one worker each. Fails if an input fails, and
+# prints the input and how to run it again. The logs are in bin/fuzz.
 #
 # Usage: build/fuzz.sh TIME JOBS PACKAGE...
 set -o errexit -o nounset -o pipefail
@@ -8,10 +8,7 @@ set -o errexit -o nounset -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 targets() {
-	local package
-	for package in "$@"; do
-		grep -hoE '^func Fuzz[A-Za-z]+' "$package"/*_test.go | sed "s|^func |$package |"
-	done
+	grep -hoE '^func Fuzz[A-Za-z]+' "$1"/*_test.go | sed 's/^func //'
 }
 
 # Prints the files in testdata that the log $1 of a run of package $2 names, and the command that runs them again.
@@ -25,19 +22,27 @@ explain() {
 	done
 }
 
-# Fuzzes the target $3 of package $2 for the time $1.
+# Fuzzes all targets of package $2, each for the time $1. The targets share one binary, which "go test -fuzz" would link for each.
 fuzz() {
-	local time=$1 package=$2 target=$3 log
-	log=bin/fuzz/$(tr / - <<<"${package#./}")-$target.log
-	# Without -fuzzminimizetime, making one input smaller may take longer than finding the next.
-	if go test -run '^$' -fuzz "^$target\$" -fuzztime "$time" -fuzzminimizetime 10x -parallel 1 "$package" >"$log" 2>&1 || only_time_is_over "$log"; then
-		echo "fuzz $package $target: $(sed -n 's/^fuzz: elapsed: [^,]*, //p' "$log" | tail -n 1)"
-	else
-		echo "fuzz $package $target FAILED:"
-		cat "$log"
-		explain "$log" "$package"
-		return 1
-	fi
+	local time=$1 package=$2 name target log corpus status=0
+	name=$PWD/bin/fuzz/$(tr / - <<<"${package#./}")
+	# Some seconds are over before the inputs that all earlier runs found have run: they begin with those in the tree only.
+	[[ $time == *s ]] && corpus=$name.corpus || corpus=$(go env GOCACHE)/fuzz/$(go list "$package")
+	go test -c -fuzz . -o "$name.test" "$package"
+	for target in $(targets "$package"); do
+		log=$name-$target.log
+		# Without -test.fuzzminimizetime, making one input smaller may take longer than finding the next.
+		if (cd "$package" && "$name.test" -test.run '^$' -test.fuzz "^$target\$" -test.fuzztime "$time" -test.fuzzminimizetime 10x \
+			-test.parallel 1 -test.fuzzcachedir "$corpus") >"$log" 2>&1 || only_time_is_over "$log"; then
+			echo "fuzz $package $target: $(sed -n 's/^fuzz: elapsed: [^,]*, //p' "$log" | tail -n 1)"
+		else
+			echo "fuzz $package $target FAILED:"
+			cat "$log"
+			explain "$log" "$package"
+			status=1
+		fi
+	done
+	return "$status"
 }
 
 # Go before 1.27 may report the end of the time as a failure without an input (go.dev/issue/75804).
@@ -55,9 +60,9 @@ shift 2
 rm -rf bin/fuzz
 mkdir -p bin/fuzz
 status=0
-targets "$@" | xargs -P "$jobs" -L 1 "$0" --one "$time" || status=1
-awk -v targets="$(targets "$@" | wc -l)" -v seconds="$SECONDS" '
-	FNR == 1 { total += execs; execs = 0 }
+printf '%s\n' "$@" | xargs -P "$jobs" -L 1 "$0" --one "$time" || status=1
+awk -v seconds="$SECONDS" '
+	FNR == 1 { total += execs; execs = 0; targets++ }
 	match($0, /execs: [0-9]+/) { execs = substr($0, RSTART + 7, RLENGTH - 7) }
 	END { printf "fuzzed %d targets with %d inputs in %d s\n", targets, total + execs, seconds }' bin/fuzz/*.log
 exit "$status"

@@ -78,6 +78,7 @@ func TestKernelCanary(t *testing.T) {
 	t.Parallel()
 	for _, mode := range []config.ProxyMode{config.ProxyModeNFTables, config.ProxyModeIPTables} {
 		t.Run(string(mode), func(t *testing.T) {
+			t.Parallel()
 			w := newTrial(t)
 			kubeproxy.MustWrite(filepath.Join(w.dir, "cidr.yaml"), serviceCIDR)
 			w.proxy(mode, "--dataplane-canary", "healthz", "--healthz-bind-address", "127.0.0.1:10299")

@@ -74,9 +74,10 @@ type pod struct {
 
 func (s *apiServer) config() *rest.Config {
 	server := httptest.NewServer(s)
-	s.listener = server.Listener
 	ended := make(chan struct{})
-	s.ended = ended
+	s.mu.Lock() // requests of an earlier server may not have ended
+	s.listener, s.ended = server.Listener, ended
+	s.mu.Unlock()
 	s.t.Cleanup(func() { close(ended); server.Close() })
 	return &rest.Config{Host: server.URL}
 }
@@ -164,7 +165,7 @@ func (s *apiServer) refuse(w http.ResponseWriter, err *apierrors.StatusError) {
 // forward connects to a pod, by WebSocket or SPDY.
 func (s *apiServer) forward(w http.ResponseWriter, r *http.Request, name string) {
 	s.mu.Lock()
-	p := s.pods[name]
+	p, ended := s.pods[name], s.ended
 	s.mu.Unlock()
 	switch {
 	case p == nil:
@@ -176,7 +177,7 @@ func (s *apiServer) forward(w http.ResponseWriter, r *http.Request, name string)
 	case p.hangs:
 		select {
 		case <-r.Context().Done():
-		case <-s.ended:
+		case <-ended:
 		}
 		return
 	}

@@ -106,6 +106,9 @@ func (w *world) workspace() (shell func(command string, code int) string) {
 		w.must(os.WriteFile(path, []byte(strings.NewReplacer(pairs...).Replace(string(text))), 0o600))
 	}
 	replaceIn("config.yaml", "https://control-plane.example:6443", server, "[10.244.0.0/16]", `[10.244.0.0/16, "fd00:10:244::/48"]`)
+	if !whole() {
+		replaceIn("daemonset.yaml", "minReadySeconds: 5", fmt.Sprint("minReadySeconds: ", hurry))
+	}
 	replaceIn("kustomization.yaml", "newTag: latest", "newTag: "+strings.TrimPrefix(present, "localhost/kube-proxy:"))
 	kubectl, err := e2e.Program(w.t.Context(), "kubectl")
 	w.must(err)

@@ -39,6 +39,7 @@ type trial struct {
 // TestKernelCanaryPage runs the commands of docs/install.md that try the proxy on one node, and looks at each node's pods: the
 // DaemonSet that is already there must leave the node, because two proxies on a node answer each other's probes.
 func TestKernelCanaryPage(t *testing.T) {
+	t.Parallel()
 	netns.Require(t, "bash")
 	page, err := os.ReadFile("../../docs/install.md")
 	if err != nil {

@@ -38,6 +38,7 @@ func elsewhere() map[string]string {
 // TestKernelInstallPage runs the commands of docs/install.md, as root on a node, each section in one shell and against a
 // cluster with kubeadm's kube-proxy.
 func TestKernelInstallPage(t *testing.T) {
+	t.Parallel()
 	netns.Require(t, "nft", "curl", "bash")
 	page, err := os.ReadFile("../../docs/install.md")
 	if err != nil {

@@ -261,15 +261,15 @@ func PatchSize(t *testing.T, open func() *Tables, costs ...Cost) {
 	}
 }
 
-// Walk is a plan after some random changes.
+// Walk is a plan after some random changes of few Services, so that a fuzzer tries many.
 type Walk struct {
 	Seed  uint64
 	Steps uint8
 }
 
 func (w Walk) plan() (p *plan.Plan) {
-	random := clusters.NewRandom(w.Seed, 12)
-	for range 1 + w.Steps%40 {
+	random := clusters.NewRandom(w.Seed, 4)
+	for range 1 + w.Steps%16 {
 		p = random.Step()
 	}
 	return p

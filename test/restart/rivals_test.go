@@ -65,6 +65,11 @@ func TestKernelRival(t *testing.T) {
 				if strings.Contains(log.String(), recognised) || r.otherSeen(other) {
 					t.Fatalf("before another proxy wrote:\n%s", log)
 				}
+				wait := func() {
+					for end := time.Now().Add(7 * time.Second); time.Now().Before(end) && !strings.Contains(log.String(), recognised); {
+						time.Sleep(20 * time.Millisecond)
+					}
+				}
 				// Rules of another mode are known to be new once the proxy has seen that there are none.
 				for deadline := time.Now().Add(time.Minute); !strings.Contains(log.String(), recognised) && time.Now().Before(deadline); {
 					if other == iptables {
@@ -72,14 +77,14 @@ func TestKernelRival(t *testing.T) {
 					} else {
 						n.must("nft", upstream[other])
 					}
-					time.Sleep(7 * time.Second)
+					wait()
 					if own != other && !strings.Contains(log.String(), recognised) {
 						if other == iptables {
 							n.restore("iptables-nft", removal[other])
 						} else {
 							n.must("nft", removal[other])
 						}
-						time.Sleep(7 * time.Second)
+						wait()
 					}
 				}
 				log.says(t, recognised, `mode="`+other+`"`)

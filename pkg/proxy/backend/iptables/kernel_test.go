@@ -70,6 +70,7 @@ func opener(variant ipt.Variant) backendtest.Open {
 
 // TestKernelCases sends the packets of all cases: those of all backends, and those of this one.
 func TestKernelCases(t *testing.T) {
+	t.Parallel()
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		for _, dir := range []string{shared, own} {
 			backendtest.Run(t, dir, "iptables", opener(variant))
@@ -158,6 +159,7 @@ func reopen(t *testing.T, b *backendtest.Bench, variant ipt.Variant) {
 // TestKernelRestart checks for every third case, so in either family, and for every one with THOROUGH=1, that a new process writes
 // nothing if the rules are right.
 func TestKernelRestart(t *testing.T) {
+	t.Parallel()
 	all := append(cases.Named(t, shared, ""), cases.Named(t, own, "")...)
 	variants(t, func(t *testing.T, variant ipt.Variant) {
 		b := backendtest.NewBench(t, opener(variant))
