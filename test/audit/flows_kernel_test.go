@@ -1,0 +1,141 @@
+//go:build linux
+
+package audit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/seed-11a05479/kube-proxy/test/netns"
+)
+
+// held is the number of addresses to which flows are open over a change, each how many flows there are to one.
+const held, each = 80, 4
+
+// opened is the first packet of flows, and what became of it.
+type opened struct {
+	packet
+	became string
+}
+
+// flow is an open one, and its frontend before the change.
+type flow struct {
+	*netns.Flow
+	probe    netns.Probe
+	frontend frontend
+}
+
+// open opens flows to some addresses. Those that only one of the proxies sent to an endpoint, which is picked at random, are closed.
+func (p *pair) open(all map[packet]frontend) {
+	packets := slices.SortedFunc(maps.Keys(all), func(a, b packet) int { return strings.Compare(a.String(), b.String()) })
+	p.random.Shuffle(len(packets), func(i, j int) { packets[i], packets[j] = packets[j], packets[i] })
+	packets = slices.Repeat(packets[:min(len(packets), held)], each)
+	p.both(func(i int) {
+		p.flows[i] = map[opened][]flow{}
+		var mu sync.Mutex
+		parallel(packets, func(at int, k packet) {
+			probe := k.probe(p.labs[i], p.sent+at)
+			if f, answer := probe.Open(); f != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				o := opened{k, outcome(answer)}
+				p.flows[i][o] = append(p.flows[i][o], flow{f, probe, all[k]})
+			}
+		})
+	})
+	p.sent += len(packets)
+	for i, other := range []map[opened][]flow{p.flows[1], p.flows[0]} {
+		maps.DeleteFunc(p.flows[i], func(o opened, flows []flow) bool {
+			if other[o] == nil {
+				closeAll(flows)
+			}
+			return other[o] == nil
+		})
+	}
+}
+
+// ask compares what becomes of the flows that were open before a change, and closes them.
+func (p *pair) ask(n int, current map[packet]frontend) {
+	var became [2]map[opened]string
+	for _, pause := range []time.Duration{time.Second, time.Second, 3 * time.Second} { // entries are deleted after rules have changed
+		time.Sleep(pause)
+		p.both(func(i int) {
+			became[i] = map[opened]string{}
+			var mu sync.Mutex
+			parallel(slices.Collect(maps.Keys(p.flows[i])), func(_ int, o opened) {
+				words := map[string]bool{}
+				for _, f := range p.flows[i][o] {
+					words[f.fate(o, current[o.packet])] = true
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				became[i][o] = strings.Join(slices.Sorted(maps.Keys(words)), " or ")
+			})
+		})
+		if maps.Equal(became[0], became[1]) {
+			break
+		}
+	}
+	for o, ours := range became[0] {
+		p.asked += len(p.flows[0][o])
+		if theirs := became[1][o]; ours != theirs {
+			f := p.flows[0][o][0].frontend
+			p.Errorf("round %d, %v: flow %s (%s), %s: ours %s; theirs %s\nbefore:\n%s\nafter:\n%s", n, p.random.steps, o.packet, f.kind, o.became, ours, theirs,
+				p.random.describe(f.service), p.random.describe(p.random.named(f.service)))
+		}
+		closeAll(p.flows[0][o])
+		closeAll(p.flows[1][o])
+	}
+}
+
+// fate describes what becomes of a flow. If sessions have affinity before and after a change, also of the stranger's next one.
+func (f flow) fate(o opened, after frontend) string {
+	word := func(a netns.Answer) string {
+		switch became := outcome(a); {
+		case a.Verdict != netns.Answered:
+			return became
+		case became == o.became:
+			return "stays"
+		default:
+			return "moves"
+		}
+	}
+	fate := word(f.Ask())
+	if sticky := corev1.ServiceAffinityClientIP; o.from == "stranger" && f.frontend.service != nil && after.service != nil &&
+		f.frontend.service.Spec.SessionAffinity == sticky && after.service.Spec.SessionAffinity == sticky {
+		fate = fmt.Sprintf("%s, the next one %s", fate, word(f.probe.Send()))
+	}
+	return fate
+}
+
+func closeAll(flows []flow) {
+	for _, f := range flows {
+		f.Close()
+	}
+}
+
+// both calls a function for both labs at the same time.
+func (p *pair) both(do func(lab int)) {
+	var group sync.WaitGroup
+	for i := range p.labs {
+		group.Go(func() { do(i) })
+	}
+	group.Wait()
+}
+
+// parallel calls a function for some elements at a time.
+func parallel[T any](all []T, do func(at int, one T)) {
+	var group sync.WaitGroup
+	defer group.Wait()
+	slots := make(chan struct{}, 64)
+	for at, one := range all {
+		slots <- struct{}{}
+		group.Go(func() { do(at, one); <-slots })
+	}
+}
