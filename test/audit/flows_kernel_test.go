@@ -16,7 +16,7 @@ import (
 )
 
 // held is the number of addresses to which flows are open over a change, each how many flows there are to one.
-const held, each = 80, 4
+const held, each = 200, 4
 
 // opened is the first packet of flows, and what became of it.
 type opened struct {

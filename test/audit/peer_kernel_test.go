@@ -168,7 +168,7 @@ func (p *pair) round(n int) {
 	p.open(current)
 }
 
-// await waits until both proxies serve what was changed after all else. In iptables mode, theirs does not know ServiceCIDRs.
+// await waits until both proxies serve what was changed after all else.
 func (p *pair) await(n int) {
 	ctx, cancel := context.WithTimeout(p.Context(), patience)
 	defer cancel()
@@ -176,7 +176,7 @@ func (p *pair) await(n int) {
 		for _, lab := range p.labs {
 			probe := netns.Probe{From: lab.Node1.Host, To: to, Every: 10 * time.Millisecond}
 			if _, _, err := probe.Until(ctx, func(a netns.Answer) bool {
-				return strings.HasPrefix(outcome(a), wanted) || p.mode == "iptables" && wanted == netns.Refused.String()
+				return strings.HasPrefix(outcome(a), wanted)
 			}); err != nil {
 				p.Fatalf("round %d, %v: %v", n, p.random.steps, err)
 			}

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -244,7 +245,7 @@ func (r *random) primary(at netip.Addr) bool {
 	return i >= 0 && r.node.Status.Addresses[i].Address == at.String()
 }
 
-// widen adds a ServiceCIDR, or removes it.
+// widen adds a ServiceCIDR, or removes it, and waits: theirs has it in its rules when something else changes.
 func (r *random) widen(int) {
 	if more := serviceCIDR("more", pick(r, []string{"10.97.0.0/16"}, []string{"fd00:10:97::/112"}, []string{"10.97.0.0/16", "fd00:10:97::/112"})...); r.wider {
 		r.api.Remove(more)
@@ -252,6 +253,7 @@ func (r *random) widen(int) {
 		r.api.Put(more)
 	}
 	r.wider = !r.wider
+	time.Sleep(200 * time.Millisecond)
 }
 
 func serviceCIDR(name string, ranges ...string) *networkingv1.ServiceCIDR {
@@ -469,7 +471,7 @@ func newRandom(seed uint64, api *kubeproxy.API) *random {
 	return r
 }
 
-// mark puts a Service with a port of this round, EndpointSlices with ports of this round and an endpoint for each zone, and a ServiceCIDR, and
+// mark puts a Service with a port of this round, EndpointSlices with ports of this round and an endpoint for each zone, and
 // returns what becomes of packets when all of them and the Node are known.
 func (r *random) mark(round int) map[netip.AddrPort]string {
 	s := &corev1.Service{TypeMeta: metav1.TypeMeta{Kind: "Service", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "mark"}}
@@ -492,8 +494,6 @@ func (r *random) mark(round int) map[netip.AddrPort]string {
 		}
 		r.api.Put(slice)
 	}
-	r.api.Put(serviceCIDR("mark", fmt.Sprintf("10.98.%d.0/24", round%250)))
-	became[netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 98, byte(round % 250), 1}), 80)] = netns.Refused.String()
 	return became
 }
 
