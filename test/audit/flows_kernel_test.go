@@ -84,8 +84,10 @@ func (p *pair) ask(n int, current map[packet]frontend) {
 	}
 	for o, ours := range became[0] {
 		p.asked += len(p.flows[0][o])
-		if theirs := became[1][o]; ours != theirs {
-			f := p.flows[0][o][0].frontend
+		f, theirs := p.flows[0][o][0].frontend, became[1][o]
+		if row := intendedFate(f, current[o.packet], o, ours, theirs); row != "" {
+			p.named[row]++
+		} else if ours != theirs {
 			p.Errorf("round %d, %v: flow %s (%s), %s: ours %s; theirs %s\nbefore:\n%s\nafter:\n%s", n, p.random.steps, o.packet, f.kind, o.became, ours, theirs,
 				p.random.describe(f.service), p.random.describe(p.random.named(f.service)))
 		}
@@ -107,11 +109,22 @@ func (f flow) fate(o opened, after frontend) string {
 		}
 	}
 	fate := word(f.Ask())
-	if sticky := corev1.ServiceAffinityClientIP; o.from == "stranger" && f.frontend.service != nil && after.service != nil &&
+	if sticky := corev1.ServiceAffinityClientIP; o.from == "stranger" && f.frontend.continues(after) && f.frontend.service.UID == after.service.UID &&
 		f.frontend.service.Spec.SessionAffinity == sticky && after.service.Spec.SessionAffinity == sticky {
 		fate = fmt.Sprintf("%s, the next one %s", fate, word(f.probe.Send()))
 	}
 	return fate
+}
+
+// intendedFate returns what a difference of a flow's fate is in docs/differences.md, if it is there.
+func intendedFate(before, after frontend, o opened, ours, theirs string) string {
+	switch {
+	case ours == theirs || o.protocol != netns.UDP || !strings.HasPrefix(theirs, "stays") || strings.HasPrefix(ours, "stays"):
+		return ""
+	case !before.continues(after):
+		return "an address or port that the Service of a UDP flow no longer has"
+	}
+	return ""
 }
 
 func closeAll(flows []flow) {

@@ -501,6 +501,12 @@ func (r *random) mark(round int) map[netip.AddrPort]string {
 type frontend struct {
 	kind    string
 	service *corev1.Service
+	port    string // its name
+}
+
+// continues reports whether a frontend belongs to the same port of a Service after a change.
+func (f frontend) continues(after frontend) bool {
+	return f.service != nil && after.service != nil && f.service.Name == after.service.Name && f.port == after.port
 }
 
 // sticky reports whether packets of one source are sent to one endpoint.
@@ -511,7 +517,7 @@ func (f frontend) sticky(k packet) bool {
 // frontends returns packets to every address and port of the Services, and to some that nobody has.
 func (r *random) frontends() map[packet]frontend {
 	all := map[packet]frontend{}
-	add := func(kind, text string, port int32, protocol corev1.Protocol, s *corev1.Service) {
+	add := func(kind, text string, port int32, p corev1.ServicePort, s *corev1.Service) {
 		ip, ok := netip.AddrFromSlice(netutils.ParseIPSloppy(text))
 		if !ok {
 			return
@@ -520,33 +526,33 @@ func (r *random) frontends() map[packet]frontend {
 			to := netip.AddrPortFrom(ip.Unmap(), uint16(port))
 			remote := from == "pod2a" && kind != "node port" // node2 has no proxy
 			if !remote && (from == "node1" || !ip.IsLoopback()) {
-				all[packet{from, to, netns.Protocol(protocol)}] = frontend{kind, s}
+				all[packet{from, to, netns.Protocol(p.Protocol)}] = frontend{kind, s, p.Name}
 			}
 		}
 	}
 	for _, s := range r.services {
 		for _, port := range s.Spec.Ports {
 			for _, ip := range s.Spec.ClusterIPs {
-				add("cluster IP", ip, port.Port, port.Protocol, s)
-				add("undefined port", ip, undefined, port.Protocol, s)
+				add("cluster IP", ip, port.Port, port, s)
+				add("undefined port", ip, undefined, port, s)
 			}
 			for _, ip := range s.Spec.ExternalIPs {
-				add("external IP", ip, port.Port, port.Protocol, s)
+				add("external IP", ip, port.Port, port, s)
 			}
 			for _, ingress := range s.Status.LoadBalancer.Ingress {
-				add("load balancer IP", ingress.IP, port.Port, port.Protocol, s)
+				add("load balancer IP", ingress.IP, port.Port, port, s)
 			}
 			if port.NodePort != 0 {
 				for _, ip := range []string{"172.18.0.11", "fd00:172:18::b", second, vip, bridge, "127.0.0.1", "::1"} {
-					add("node port", ip, port.NodePort, port.Protocol, s)
+					add("node port", ip, port.NodePort, port, s)
 				}
 			}
 		}
 	}
-	add("unallocated", unallocated, 80, corev1.ProtocolTCP, nil)
-	add("unallocated", "fd00:10:96::abcd", 80, corev1.ProtocolUDP, nil)
-	add("unallocated", "10.97.200.200", 80, corev1.ProtocolUDP, nil)
-	add("unallocated", "fd00:10:97::abcd", 80, corev1.ProtocolTCP, nil)
+	add("unallocated", unallocated, 80, corev1.ServicePort{Protocol: corev1.ProtocolTCP}, nil)
+	add("unallocated", "fd00:10:96::abcd", 80, corev1.ServicePort{Protocol: corev1.ProtocolUDP}, nil)
+	add("unallocated", "10.97.200.200", 80, corev1.ServicePort{Protocol: corev1.ProtocolUDP}, nil)
+	add("unallocated", "fd00:10:97::abcd", 80, corev1.ServicePort{Protocol: corev1.ProtocolTCP}, nil)
 	return all
 }
 
