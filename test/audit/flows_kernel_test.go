@@ -85,9 +85,12 @@ func (p *pair) ask(n int, current map[packet]frontend) {
 	for o, ours := range became[0] {
 		p.asked += len(p.flows[0][o])
 		f, theirs := p.flows[0][o][0].frontend, became[1][o]
-		if row := intendedFate(f, current[o.packet], o, ours, theirs); row != "" {
+		switch row := intendedFate(f, current[o.packet], o, ours, theirs); {
+		case row != "":
 			p.named[row]++
-		} else if ours != theirs {
+		case ours != theirs && f.service != nil && p.random.gaps[f.service.Name]:
+			p.named["(a Service or an endpoint was away for a moment, which a proxy may not notice)"]++
+		case ours != theirs:
 			p.Errorf("round %d, %v: flow %s (%s), %s: ours %s; theirs %s\nbefore:\n%s\nafter:\n%s", n, p.random.steps, o.packet, f.kind, o.became, ours, theirs,
 				p.random.describe(f.service), p.random.describe(p.random.named(f.service)))
 		}
@@ -96,20 +99,23 @@ func (p *pair) ask(n int, current map[packet]frontend) {
 	}
 }
 
-// fate describes what becomes of a flow. If sessions have affinity before and after a change, also of the stranger's next one.
+// fate describes what becomes of a flow: a UDP flow that ends may be answered by another endpoint, which is picked at random. If sessions have
+// affinity before and after a change, also of the stranger's next one.
 func (f flow) fate(o opened, after frontend) string {
 	word := func(a netns.Answer) string {
 		switch became := outcome(a); {
-		case a.Verdict != netns.Answered:
-			return became
 		case became == o.became:
 			return "stays"
-		default:
+		case o.protocol == netns.UDP:
+			return "ends"
+		case a.Verdict == netns.Answered:
 			return "moves"
+		default:
+			return became
 		}
 	}
 	fate := word(f.Ask())
-	if sticky := corev1.ServiceAffinityClientIP; o.from == "stranger" && f.frontend.continues(after) && f.frontend.service.UID == after.service.UID &&
+	if sticky := corev1.ServiceAffinityClientIP; o.from == "stranger" && f.frontend.continues(after) &&
 		f.frontend.service.Spec.SessionAffinity == sticky && after.service.Spec.SessionAffinity == sticky {
 		fate = fmt.Sprintf("%s, the next one %s", fate, word(f.probe.Send()))
 	}
@@ -119,12 +125,19 @@ func (f flow) fate(o opened, after frontend) string {
 // intendedFate returns what a difference of a flow's fate is in docs/differences.md, if it is there.
 func intendedFate(before, after frontend, o opened, ours, theirs string) string {
 	switch {
-	case ours == theirs || o.protocol != netns.UDP || !strings.HasPrefix(theirs, "stays") || strings.HasPrefix(ours, "stays"):
+	case ours == theirs || o.protocol != netns.UDP || !strings.HasPrefix(theirs, "stays") || !strings.HasPrefix(ours, "ends"):
 		return ""
 	case !before.continues(after):
 		return "an address or port that the Service of a UDP flow no longer has"
+	case !sameClients(before.service.Spec, after.service.Spec):
+		return "source ranges or a traffic policy may exclude the client of a UDP flow"
 	}
 	return ""
+}
+
+func sameClients(a, b corev1.ServiceSpec) bool {
+	return *a.InternalTrafficPolicy == *b.InternalTrafficPolicy && a.ExternalTrafficPolicy == b.ExternalTrafficPolicy &&
+		slices.Equal(a.LoadBalancerSourceRanges, b.LoadBalancerSourceRanges)
 }
 
 func closeAll(flows []flow) {

@@ -131,7 +131,7 @@ func (p *pair) lab(api *kubeproxy.API, program string) *netns.Lab {
 // round changes the cluster, waits until both proxies serve the change, and compares what becomes of flows from before, and of packets to any
 // addresses of the cluster and of the one before.
 func (p *pair) round(n int) {
-	p.random.steps = nil
+	p.random.steps, p.random.gaps = nil, map[string]bool{}
 	for range 1 + p.random.IntN(6) {
 		p.random.step()
 	}

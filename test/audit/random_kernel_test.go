@@ -38,8 +38,9 @@ type random struct {
 	slices   map[string]*discoveryv1.EndpointSlice
 	// endpoints are what all slices of a Service say about a host: whose word counts if they do not agree is not defined.
 	endpoints map[string]discoveryv1.Endpoint
-	wider     bool     // whether there is a second ServiceCIDR
-	steps     []string // the latest changes
+	wider     bool            // whether there is a second ServiceCIDR
+	steps     []string        // the latest changes
+	gaps      map[string]bool // the Services of which something may have been away for a moment
 }
 
 // one is true once in n times.
@@ -69,6 +70,9 @@ func (r *random) step() {
 	}
 	change, n := pick(r, changes...), r.IntN(many)
 	r.steps = append(r.steps, fmt.Sprint(change.name, " s", n))
+	if slices.Contains([]string{"replace", "recreate", "swap", "move"}, change.name) {
+		r.gaps[fmt.Sprint("s", n)] = true
+	}
 	change.do(n)
 }
 
@@ -149,6 +153,7 @@ func (r *random) swap(n int) {
 	a.Spec, a.Status, b.Spec, b.Status = b.Spec, b.Status, a.Spec, a.Status
 	r.services[n], r.services[m] = a, b
 	r.numbers[n], r.numbers[m] = r.numbers[m], r.numbers[n]
+	r.gaps[b.Name] = true
 	r.api.Put(a)
 	r.api.Put(b)
 }
