@@ -5,6 +5,7 @@ package audit
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -18,10 +19,11 @@ import (
 // held is the number of addresses to which flows are open over a change, each how many flows there are to one.
 const held, each = 200, 4
 
-// opened is the first packet of flows, and what became of it.
+// opened is the first packet of flows, what became of it, and where.
 type opened struct {
 	packet
-	became string
+	became  string
+	reached netip.AddrPort
 }
 
 // flow is an open one, and its frontend before the change.
@@ -44,7 +46,7 @@ func (p *pair) open(all map[packet]frontend) {
 			if f, answer := probe.Open(); f != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				o := opened{k, outcome(answer)}
+				o := opened{k, outcome(answer), answer.Reached}
 				p.flows[i][o] = append(p.flows[i][o], flow{f, probe, all[k]})
 			}
 		})
@@ -85,7 +87,7 @@ func (p *pair) ask(n int, current map[packet]frontend) {
 	for o, ours := range became[0] {
 		p.asked += len(p.flows[0][o])
 		f, theirs := p.flows[0][o][0].frontend, became[1][o]
-		switch row := intendedFate(f, current[o.packet], o, ours, theirs); {
+		switch row := p.intendedFate(f, current[o.packet], o, ours, theirs); {
 		case row != "":
 			p.named[row]++
 		case ours != theirs && f.service != nil && p.random.gaps[f.service.Name]:
@@ -123,9 +125,13 @@ func (f flow) fate(o opened, after frontend) string {
 }
 
 // intendedFate returns what a difference of a flow's fate is in docs/differences.md, if it is there.
-func intendedFate(before, after frontend, o opened, ours, theirs string) string {
+func (p *pair) intendedFate(before, after frontend, o opened, ours, theirs string) string {
 	switch {
-	case ours == theirs || o.protocol != netns.UDP || !strings.HasPrefix(theirs, "stays") || !strings.HasPrefix(ours, "ends"):
+	case ours == theirs || o.protocol != netns.UDP:
+		return ""
+	case strings.HasPrefix(theirs, "ends") && strings.HasPrefix(ours, "stays") && p.random.contradicts(after.service, o.reached):
+		return "a UDP flow to an endpoint that is ready, but not serving"
+	case strings.HasPrefix(theirs, "ends") || strings.HasPrefix(ours, "stays"):
 		return ""
 	case !before.continues(after):
 		return "an address or port that the Service of a UDP flow no longer has"

@@ -586,6 +586,16 @@ func (r *random) named(s *corev1.Service) *corev1.Service {
 	return nil
 }
 
+// contradicts reports whether slices of a Service say that an endpoint is ready, but not serving.
+func (r *random) contradicts(s *corev1.Service, endpoint netip.AddrPort) bool {
+	for key, e := range r.endpoints {
+		if s != nil && strings.HasPrefix(key, s.Name[1:]+" ") && netutils.ParseIPSloppy(e.Addresses[0]).Equal(endpoint.Addr().AsSlice()) {
+			return (e.Conditions.Ready == nil || *e.Conditions.Ready) && e.Conditions.Serving != nil && !*e.Conditions.Serving
+		}
+	}
+	return false
+}
+
 // misplaced reports whether the sender of a packet is an endpoint whose slices do not name its node.
 func (r *random) misplaced(k packet) bool {
 	host := map[string]string{"pod1a": "10.244.1.2", "pod1b": "10.244.1.3", "pod2a": "10.244.2.2"}[k.from]
