@@ -91,7 +91,7 @@ func (p *pair) ask(n int, current map[packet]frontend) {
 		case row != "":
 			p.named[row]++
 		case ours != theirs && f.service != nil && p.random.gaps[f.service.Name]:
-			p.named["(a Service or an endpoint was away for a moment, which a proxy may not notice)"]++
+			p.named["(a Service or an endpoint was away for a moment: a proxy may not notice)"]++
 		case ours != theirs:
 			p.Errorf("round %d, %v: flow %s (%s), %s: ours %s; theirs %s\nbefore:\n%s\nafter:\n%s", n, p.random.steps, o.packet, f.kind, o.became, ours, theirs,
 				p.random.describe(f.service), p.random.describe(p.random.named(f.service)))
@@ -124,14 +124,14 @@ func (f flow) fate(o opened, after frontend) string {
 	return fate
 }
 
-// intendedFate returns what a difference of a flow's fate is in docs/differences.md, if it is there.
+// intendedFate returns what a difference of a flow's fate is in docs/differences.md, if it is there, or (in parentheses) that nothing is right.
 func (p *pair) intendedFate(before, after frontend, o opened, ours, theirs string) string {
 	switch {
 	case ours == theirs || o.protocol != netns.UDP:
 		return ""
 	case strings.HasPrefix(theirs, "ends") && strings.HasPrefix(ours, "stays") && p.random.contradicts(after.service, o.reached):
-		return "a UDP flow to an endpoint that is ready, but not serving"
-	case strings.HasPrefix(theirs, "ends") || strings.HasPrefix(ours, "stays"):
+		return "(an endpoint is ready, but not serving: what counts is not defined)"
+	case !strings.HasPrefix(theirs, "stays") || !strings.HasPrefix(ours, "ends"):
 		return ""
 	case !before.continues(after):
 		return "an address or port that the Service of a UDP flow no longer has"

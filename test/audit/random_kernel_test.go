@@ -66,7 +66,7 @@ func (r *random) step() {
 		do   func(n int)
 	}{
 		{"replace", r.replace}, {"replace", r.replace}, {"replace", r.replace}, {"alter", r.alter}, {"alter", r.alter}, {"recreate", r.recreate}, {"swap", r.swap},
-		{"condition", r.condition}, {"condition", r.condition}, {"condition", r.condition}, {"move", r.move}, {"move", r.move}, {"node", r.alterNode}, {"range", r.widen},
+		{"conditions", r.conditions}, {"conditions", r.conditions}, {"conditions", r.conditions}, {"move", r.move}, {"move", r.move}, {"node", r.alterNode}, {"range", r.widen},
 	}
 	change, n := pick(r, changes...), r.IntN(many)
 	r.steps = append(r.steps, fmt.Sprint(change.name, " s", n))
@@ -158,35 +158,33 @@ func (r *random) swap(n int) {
 	r.api.Put(b)
 }
 
-// condition changes the condition of an endpoint in all slices of a Service, or removes it.
-func (r *random) condition(n int) {
+// conditions changes the condition of some endpoints in all slices of a Service, or removes them.
+func (r *random) conditions(n int) {
 	keys := slices.DeleteFunc(slices.Sorted(maps.Keys(r.endpoints)), func(key string) bool { return !strings.HasPrefix(key, fmt.Sprint(n, " ")) })
-	if len(keys) == 0 {
-		return
-	}
-	key := pick(r, keys...)
-	last := r.endpoints[key]
-	next := last
-	next.Conditions = pick(r, discoveryv1.EndpointConditions{Ready: new(true)}, discoveryv1.EndpointConditions{Ready: new(false)},
-		discoveryv1.EndpointConditions{Ready: new(false), Serving: new(true), Terminating: new(true)},
-		discoveryv1.EndpointConditions{Ready: new(false), Serving: new(false), Terminating: new(true)})
-	gone := r.one(3)
-	if r.endpoints[key] = next; gone {
-		delete(r.endpoints, key)
-	}
-	for _, name := range r.sliceNames(n) {
-		slice := r.slices[name].DeepCopy()
-		for i := len(slice.Endpoints) - 1; i >= 0; i-- {
-			switch said := reflect.DeepEqual(slice.Endpoints[i], last); {
-			case said && gone:
-				slice.Endpoints = slices.Delete(slice.Endpoints, i, i+1)
-			case said:
-				slice.Endpoints[i] = next
-			}
+	for _, key := range some(r, 3, keys...) {
+		last := r.endpoints[key]
+		next := last
+		next.Conditions = pick(r, discoveryv1.EndpointConditions{Ready: new(true)}, discoveryv1.EndpointConditions{Ready: new(false)},
+			discoveryv1.EndpointConditions{Ready: new(false), Serving: new(true), Terminating: new(true)},
+			discoveryv1.EndpointConditions{Ready: new(false), Serving: new(false), Terminating: new(true)})
+		gone := r.one(3)
+		if r.endpoints[key] = next; gone {
+			delete(r.endpoints, key)
 		}
-		if !reflect.DeepEqual(slice, r.slices[name]) {
-			r.slices[name] = slice
-			r.api.Put(slice)
+		for _, name := range r.sliceNames(n) {
+			slice := r.slices[name].DeepCopy()
+			for i := len(slice.Endpoints) - 1; i >= 0; i-- {
+				switch said := reflect.DeepEqual(slice.Endpoints[i], last); {
+				case said && gone:
+					slice.Endpoints = slices.Delete(slice.Endpoints, i, i+1)
+				case said:
+					slice.Endpoints[i] = next
+				}
+			}
+			if !reflect.DeepEqual(slice, r.slices[name]) {
+				r.slices[name] = slice
+				r.api.Put(slice)
+			}
 		}
 	}
 }
