@@ -186,12 +186,12 @@ func (p *pair) await(n int) {
 }
 
 // probe returns a probe that sends a packet, a stranger's from one of the strangers' addresses.
-func (k packet) probe(lab *netns.Lab, stranger int) netns.Probe {
-	probe := netns.Probe{From: lab.Client, To: k.to, Protocol: k.protocol, Timeout: 100 * time.Millisecond}
-	if k.from == "stranger" {
-		probe.Source = netip.AddrPortFrom(strange(k.to.Addr(), stranger), 0)
+func (p packet) probe(lab *netns.Lab, stranger int) netns.Probe {
+	probe := netns.Probe{From: lab.Client, To: p.to, Protocol: p.protocol, Timeout: 100 * time.Millisecond}
+	if p.from == "stranger" {
+		probe.Source = netip.AddrPortFrom(strange(p.to.Addr(), stranger), 0)
 	} else {
-		probe.From, _ = lab.Host(k.from)
+		probe.From, _ = lab.Host(p.from)
 	}
 	return probe
 }
