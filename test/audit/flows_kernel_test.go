@@ -135,6 +135,8 @@ func (p *pair) intendedFate(before, after frontend, o opened, ours, theirs strin
 		return ""
 	case !before.continues(after):
 		return "an address or port that the Service of a UDP flow no longer has"
+	case before.kind == "node port" && !p.random.serves(after.service, o.reached.Addr().Is4()):
+		return "a UDP flow through a node port of a Service without endpoints"
 	case !sameClients(before.service.Spec, after.service.Spec):
 		return "source ranges or a traffic policy may exclude the client of a UDP flow"
 	}

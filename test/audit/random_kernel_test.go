@@ -594,6 +594,16 @@ func (r *random) contradicts(s *corev1.Service, endpoint netip.AddrPort) bool {
 	return false
 }
 
+// serves reports whether a Service has an endpoint of a family that is ready or serving.
+func (r *random) serves(s *corev1.Service, four bool) bool {
+	return slices.ContainsFunc(slices.Collect(maps.Values(r.slices)), func(slice *discoveryv1.EndpointSlice) bool {
+		return slice.Labels[discoveryv1.LabelServiceName] == s.Name && (slice.AddressType == discoveryv1.AddressTypeIPv4) == four &&
+			slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool {
+				return e.Conditions.Ready == nil || *e.Conditions.Ready || e.Conditions.Serving != nil && *e.Conditions.Serving
+			})
+	})
+}
+
 // misplaced reports whether the sender of a packet is an endpoint whose slices do not name its node.
 func (r *random) misplaced(k packet) bool {
 	host := map[string]string{"pod1a": "10.244.1.2", "pod1b": "10.244.1.3", "pod2a": "10.244.2.2"}[k.from]
