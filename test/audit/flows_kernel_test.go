@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/seed-11a05479/kube-proxy/test/netns"
 )
@@ -135,7 +136,7 @@ func (p *pair) intendedFate(before, after frontend, o opened, ours, theirs strin
 		return ""
 	case !before.continues(after):
 		return "an address or port that the Service of a UDP flow no longer has"
-	case before.kind == "node port" && !p.random.serves(after.service, o.reached.Addr().Is4()):
+	case before.kind == "node port" && !p.random.serves(after.service, discoveryv1.AddressType(netns.FamilyOf(o.reached.Addr()).String())):
 		return "a UDP flow through a node port of a Service without endpoints"
 	case !sameClients(before.service.Spec, after.service.Spec):
 		return "source ranges or a traffic policy may exclude the client of a UDP flow"

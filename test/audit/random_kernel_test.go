@@ -595,9 +595,9 @@ func (r *random) contradicts(s *corev1.Service, endpoint netip.AddrPort) bool {
 }
 
 // serves reports whether a Service has an endpoint of a family that is ready or serving.
-func (r *random) serves(s *corev1.Service, four bool) bool {
+func (r *random) serves(s *corev1.Service, kind discoveryv1.AddressType) bool {
 	return slices.ContainsFunc(slices.Collect(maps.Values(r.slices)), func(slice *discoveryv1.EndpointSlice) bool {
-		return slice.Labels[discoveryv1.LabelServiceName] == s.Name && (slice.AddressType == discoveryv1.AddressTypeIPv4) == four &&
+		return slice.Labels[discoveryv1.LabelServiceName] == s.Name && slice.AddressType == kind &&
 			slices.ContainsFunc(slice.Endpoints, func(e discoveryv1.Endpoint) bool {
 				return e.Conditions.Ready == nil || *e.Conditions.Ready || e.Conditions.Serving != nil && *e.Conditions.Serving
 			})
