@@ -104,8 +104,8 @@ func (r *random) alter(n int) {
 	if last == nil {
 		return
 	}
-	next, other := last.DeepCopy(), r.service(n).Spec
-	spec := &next.Spec
+	next, another := last.DeepCopy(), r.service(n)
+	spec, other := &next.Spec, another.Spec
 	properties := []func(){
 		func() {
 			spec.SessionAffinity, spec.SessionAffinityConfig = other.SessionAffinity, other.SessionAffinityConfig
@@ -126,7 +126,7 @@ func (r *random) alter(n int) {
 				spec.ExternalTrafficPolicy, spec.HealthCheckNodePort = other.ExternalTrafficPolicy, other.HealthCheckNodePort
 			},
 			func() { spec.LoadBalancerSourceRanges = other.LoadBalancerSourceRanges },
-			func() { next.Status = r.service(n).Status })
+			func() { next.Status = another.Status })
 	}
 	pick(r, properties...)()
 	r.services[n] = next
