@@ -6,5 +6,6 @@
 // the other mode. A difference that no finding names fails the test, and so does a finding that no packet shows. The shape in ipvs mode needs
 // an emulated kernel, and Kubernetes' own kube-proxy (make kernels PEER=1).
 //
-// TestKernelRandomClusters needs PEER: it compares packets through it and this proxy, in the same mode, while both serve the same random cluster.
+// TestKernelRandomClusters needs PEER: it compares packets, flows and health checks through it and this proxy, in the same mode, while both serve the
+// same random cluster, which changes.
 package audit

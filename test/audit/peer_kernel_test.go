@@ -11,10 +11,10 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -43,12 +43,19 @@ var settings = []string{
 	"iptables: {minSyncPeriod: 10ms}\nnftables: {minSyncPeriod: 10ms}\nclusterCIDR: 10.244.0.0/16,fd00:10:244::/48\n",
 	"iptables: {minSyncPeriod: 10ms}\nnftables: {minSyncPeriod: 10ms}\ndetectLocalMode: BridgeInterface\ndetectLocal: {bridgeInterface: cbr0}\n",
 	"iptables: {masqueradeAll: true}\nnftables: {masqueradeAll: true}\nnodePortAddresses: [172.18.0.0/24, 'fd00:172:18::/64', 127.0.0.0/8]\n",
+	"iptables: {minSyncPeriod: 10ms}\nnftables: {minSyncPeriod: 10ms}\ndetectLocalMode: NodeCIDR\nnodePortAddresses: [primary]\n",
 }
 
+// supervised is a program that starts theirs again when it ends, as it does when its Node changes.
+const supervised = `#!/bin/sh
+until setpriv --pdeathsig KILL %s "$@" || [ "$1" = --cleanup ]; do echo restarted; done
+`
+
 // TestKernelRandomClusters lets Kubernetes' own kube-proxy and this one serve the same random cluster, each in a lab of its own, and compares
-// what becomes of the same packets after each change. SEED is the seed, ROUNDS the number of changes.
+// what becomes of the same packets after each change, of flows that were open before it, and of health checks. SEED is the seed, ROUNDS the
+// number of changes.
 func TestKernelRandomClusters(t *testing.T) {
-	netns.Require(t, "nft", "conntrack", "ip")
+	netns.Require(t, "nft", "conntrack", "ip", "setpriv")
 	theirs := os.Getenv("PEER")
 	if theirs == "" {
 		t.Skip("needs Kubernetes' own kube-proxy: PEER=$(make -s peer) go test -run TestKernelRandomClusters ./test/audit")
@@ -59,16 +66,18 @@ func TestKernelRandomClusters(t *testing.T) {
 		return n
 	}
 	ours, seed, rounds := kubeproxy.Path(t), number("SEED", 1), number("ROUNDS", 20)
+	script := filepath.Join(t.TempDir(), "supervised")
+	must(t, os.WriteFile(script, fmt.Appendf(nil, supervised, theirs), 0o700)) //nolint:gosec // a program
 	for _, mode := range []string{"nftables", "iptables"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			api := kubeproxy.NewAPI()
 			p := &pair{T: t, mode: mode, seed: seed, named: map[string]int{}, random: newRandom(uint64(seed), api)}
-			p.labs = [2]*netns.Lab{p.lab(api, ours), p.lab(api, theirs)}
+			p.labs = [2]*netns.Lab{p.lab(api, ours), p.lab(api, script)}
 			for round := 1; round <= rounds; round++ {
 				p.round(round)
 			}
-			t.Logf("seed %d: %d clusters, up to %d packets in each lab; intended differences: %v", seed, rounds, p.sent, p.named)
+			t.Logf("seed %d: %d clusters, up to %d packets and %d flows in each lab; intended differences: %v", seed, rounds, p.sent, p.asked, p.named)
 		})
 	}
 }
@@ -81,7 +90,9 @@ type pair struct {
 	random *random
 	labs   [2]*netns.Lab
 	last   map[packet]frontend
+	flows  [2]map[opened][]flow
 	sent   int
+	asked  int
 	named  map[string]int // how often each rule was needed
 }
 
@@ -89,7 +100,7 @@ func (p *pair) setting() string { return settings[p.seed%len(settings)] }
 
 // lab builds a lab in which a proxy runs.
 func (p *pair) lab(api *kubeproxy.API, program string) *netns.Lab {
-	lab := netns.Start(p.T, netns.Options{ClientRoutes: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112"),
+	lab := netns.Start(p.T, netns.Options{ClientRoutes: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/15"), netip.MustParsePrefix("fd00:10:96::/47"),
 		netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("2001:db8:2::/64")}})
 	for _, node := range lab.Nodes() {
 		for _, host := range append(slices.Clone(node.Pods), node.Host) {
@@ -103,6 +114,7 @@ func (p *pair) lab(api *kubeproxy.API, program string) *netns.Lab {
 		must(p.T, lab.Node1.AddAddress(netip.MustParsePrefix(address+"/32")))
 	}
 	must(p.T, lab.Client.SetSysctl("ipv6/ip_nonlocal_bind", "1"))
+	must(p.T, lab.Node1.SetSysctl("netfilter/nf_conntrack_sctp_timeout_cookie_wait", "600")) // associations of the lab stay there
 	for _, prefix := range strangers {
 		_, err := lab.Client.Command("ip", "route", "add", "local", prefix.String(), "dev", "lo").Output()
 		must(p.T, err)
@@ -116,14 +128,16 @@ func (p *pair) lab(api *kubeproxy.API, program string) *netns.Lab {
 	return lab
 }
 
-// round changes the cluster, waits until both proxies serve the change, and compares what becomes of packets to any addresses of the cluster and
-// of the one before.
+// round changes the cluster, waits until both proxies serve the change, and compares what becomes of flows from before, and of packets to any
+// addresses of the cluster and of the one before.
 func (p *pair) round(n int) {
+	p.random.steps, p.random.gaps = nil, map[string]bool{}
 	for range 1 + p.random.IntN(6) {
 		p.random.step()
 	}
 	p.await(n)
 	current := p.random.frontends()
+	p.ask(n, current)
 	all := maps.Clone(current)
 	for k := range p.last {
 		if _, known := current[k]; !known {
@@ -134,41 +148,52 @@ func (p *pair) round(n int) {
 	packets := slices.SortedFunc(maps.Keys(all), func(a, b packet) int { return strings.Compare(a.String(), b.String()) })
 	p.random.Shuffle(len(packets), func(i, j int) { packets[i], packets[j] = packets[j], packets[i] })
 	packets = packets[:min(len(packets), sample)]
-	var ours, theirs map[packet]string
+	var became [2]map[packet]string
 	for _, times := range []int{few, few, 25, 50, 50, 100} { // endpoints are picked at random
-		var group sync.WaitGroup
-		group.Go(func() { ours = send(p.labs[0], packets, all, times, p.sent) })
-		group.Go(func() { theirs = send(p.labs[1], packets, all, times, p.sent) })
-		group.Wait()
+		p.both(func(i int) { became[i] = send(p.labs[i], packets, all, times, p.sent) })
 		p.sent += len(packets) * (times + 1)
-		packets = slices.DeleteFunc(packets, func(k packet) bool { return ours[k] == theirs[k] })
+		packets = slices.DeleteFunc(packets, func(k packet) bool { return became[0][k] == became[1][k] })
 	}
 	for _, k := range packets {
-		if row := p.intended(all[k], k, ours[k], theirs[k]); row != "" {
+		ours, theirs := became[0][k], became[1][k]
+		if row := p.intended(all[k], k, ours, theirs); row != "" {
 			p.named[row]++
 			continue
 		}
-		p.Errorf("round %d: %s (%s): ours %s; theirs %s\n%s", n, k, all[k].kind, ours[k], theirs[k], p.random.describe(all[k].service))
+		p.Errorf("round %d, %v: %s (%s): ours %s; theirs %s\n%s", n, p.random.steps, k, all[k].kind, ours, theirs, p.random.describe(all[k].service))
 	}
 	p.health(n)
 	for _, lab := range p.labs {
 		forget(p.T, lab)
 	}
+	p.open(current)
 }
 
-// await waits until both proxies serve a Service that was changed after all others, with an EndpointSlice that was, too.
+// await waits until both proxies serve what was changed after all else.
 func (p *pair) await(n int) {
 	ctx, cancel := context.WithTimeout(p.Context(), patience)
 	defer cancel()
-	wanted := []string{"pod2a", "pod2b"}[n%2]
-	for _, to := range p.random.mark(n) {
+	for to, wanted := range p.random.mark(n) {
 		for _, lab := range p.labs {
 			probe := netns.Probe{From: lab.Node1.Host, To: to, Every: 10 * time.Millisecond}
-			if _, _, err := probe.Until(ctx, func(a netns.Answer) bool { return a.Endpoint == wanted }); err != nil {
-				p.Fatal(err)
+			if _, _, err := probe.Until(ctx, func(a netns.Answer) bool {
+				return strings.HasPrefix(outcome(a), wanted)
+			}); err != nil {
+				p.Fatalf("round %d, %v: %v", n, p.random.steps, err)
 			}
 		}
 	}
+}
+
+// probe returns a probe that sends a packet, a stranger's from one of the strangers' addresses.
+func (p packet) probe(lab *netns.Lab, stranger int) netns.Probe {
+	probe := netns.Probe{From: lab.Client, To: p.to, Protocol: p.protocol, Timeout: 100 * time.Millisecond}
+	if p.from == "stranger" {
+		probe.Source = netip.AddrPortFrom(strange(p.to.Addr(), stranger), 0)
+	} else {
+		probe.From, _ = lab.Host(p.from)
+	}
+	return probe
 }
 
 // send sends packets once in a lab, and then so often again (only those that were answered, if these are few), the strangers' from one address
@@ -178,13 +203,8 @@ func send(lab *netns.Lab, packets []packet, to map[packet]frontend, times, stran
 	once := func(packets []packet) (answered []packet) {
 		var probes []netns.Probe
 		for _, k := range packets {
-			probe := netns.Probe{From: lab.Client, To: k.to, Protocol: k.protocol, Timeout: 100 * time.Millisecond}
-			if stranger++; k.from == "stranger" {
-				probe.Source = netip.AddrPortFrom(strange(k.to.Addr(), stranger), 0)
-			} else {
-				probe.From, _ = lab.Host(k.from)
-			}
-			probes = append(probes, probe)
+			stranger++
+			probes = append(probes, k.probe(lab, stranger))
 			if seen[k] == nil || to[k].sticky(k) {
 				seen[k] = map[string]bool{} // the first packets to several addresses of a Service were sent at the same time
 			}
@@ -231,7 +251,8 @@ func outcome(a netns.Answer) string {
 // intended returns what a difference is in docs/differences.md, if it is there.
 func (p *pair) intended(f frontend, k packet, ours, theirs string) string {
 	at := k.to.Addr()
-	unserved := at == netip.IPv6Loopback() || strings.Contains(p.setting(), "nodePortAddresses") && (at.String() == vip || at.String() == bridge)
+	unserved := at == netip.IPv6Loopback() || strings.Contains(p.setting(), "nodePortAddresses: [172") && (at.String() == vip || at.String() == bridge) ||
+		strings.Contains(p.setting(), "primary") && !p.random.primary(at)
 	external := f.kind == "load balancer IP" || f.kind == "external IP"
 	// without leaves out what the sender itself answers, or does not.
 	without := func(outcomes string) string {
@@ -250,19 +271,22 @@ func (p *pair) intended(f frontend, k packet, ours, theirs string) string {
 		return "the node connects to an address without an endpoint"
 	case p.mode == "iptables" && f.kind == "load balancer IP" && len(f.service.Spec.LoadBalancerSourceRanges) > 0 && ours == "dropped" && theirs == "refused":
 		return "a client outside source ranges, without endpoints"
-	case p.mode == "nftables" && p.random.misplaced(k) && without(ours) == without(theirs) && strings.Contains(theirs, "dropped"):
-		return "an endpoint connects to itself, and its slice does not name its node"
+	case p.mode == "nftables" && (p.random.misplaced(k) || k.from == "pod2a") && without(ours) == without(theirs) && strings.Contains(theirs, "dropped"):
+		return "an endpoint connects to itself, and its slice does not name this node"
 	case p.mode == "iptables" && k.from == "pod2a" && without(ours) == without(theirs) && strings.Contains(ours, "dropped"):
 		return "an endpoint on another node connects to itself"
 	}
 	return ""
 }
 
-// health compares what health check node ports answer.
+// health compares what health check node ports, /healthz and /livez answer.
 func (p *pair) health(n int) {
-	for number := range many {
-		for _, node := range []string{"172.18.0.11", "[fd00:172:18::b]"} {
-			url := fmt.Sprintf("http://%s:%d/", node, healthPort+number)
+	for _, node := range []string{"172.18.0.11", "[fd00:172:18::b]"} {
+		urls := []string{fmt.Sprintf("http://%s:10256/healthz", node), fmt.Sprintf("http://%s:10256/livez", node)}
+		for number := range many {
+			urls = append(urls, fmt.Sprintf("http://%s:%d/", node, healthPort+number))
+		}
+		for i, url := range urls {
 			var ours, theirs string
 			for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
 				ours, theirs = get(p.Context(), p.labs[0], url), get(p.Context(), p.labs[1], url)
@@ -271,13 +295,14 @@ func (p *pair) health(n int) {
 				}
 			}
 			if ours != theirs {
-				p.Errorf("round %d: %s: ours %s; theirs %s\n%s", n, url, ours, theirs, p.random.describe(p.random.services[number]))
+				about := p.random.services[slices.Index(p.random.numbers[:], i-2)]
+				p.Errorf("round %d, %v: %s: ours %s; theirs %s\n%s", n, p.random.steps, url, ours, theirs, p.random.describe(about))
 			}
 		}
 	}
 }
 
-// get returns the answer to a request of the client.
+// get returns the answer to a request of the client, without what differs from one to the next, and what only ours answers.
 func get(ctx context.Context, lab *netns.Lab, url string) string {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -291,7 +316,13 @@ func get(ctx context.Context, lab *netns.Lab, url string) string {
 		return "no answer"
 	}
 	defer response.Body.Close()
-	var body any
+	var body map[string]any
 	err = json.NewDecoder(response.Body).Decode(&body)
-	return fmt.Sprint(response.Status, response.Header["X-Load-Balancing-Endpoint-Weight"], body, err)
+	for _, name := range []string{"Date", "Content-Length"} {
+		response.Header.Del(name)
+	}
+	for _, name := range []string{"lastUpdated", "currentTime", "healthy", "status"} {
+		delete(body, name)
+	}
+	return fmt.Sprint(response.Status, response.Header, body, err)
 }
