@@ -131,7 +131,7 @@ func (o *readerOptions) complete(cmd *cobra.Command, args []string, names func(c
 }
 
 // completionTimeout is how long a shell's user waits for a completion.
-var completionTimeout = 2 * time.Second
+const completionTimeout = 5 * time.Second
 
 // running reports whether a running proxy is to be asked.
 func (o *readerOptions) running() bool { return o.manifests == "" && o.kubeconfig == "" }
