@@ -253,7 +253,7 @@ func (p *process) awaitFamilies(ctx context.Context) error {
 func (p *process) begin(ctx context.Context, recorder proxy.Recorder) {
 	logger, mode := klog.FromContext(ctx), p.cfg.EffectiveMode()
 	if err := p.tuner.Apply(ctx); err != nil {
-		logger.Error(err, "Cannot configure connection tracking; Services are served without it. Run an init container with --init-only and the required privileges")
+		logger.Error(err, "Cannot configure connection tracking; Services are served without it. If a privilege is missing, run an init container with --init-only")
 	}
 	event := proxy.Event{Kind: "Node", Name: p.Name, Reason: "Starting", Action: "StartKubeProxy",
 		Message: fmt.Sprintf("kube-proxy starts in %s mode for %v", mode, p.families.All)}

@@ -107,7 +107,7 @@ func withoutRepeated(said map[string]string, command, help string) string {
 			paragraphs[i] = "More: " + earlier + "."
 		}
 	}
-	return strings.Join(paragraphs, "\n\n")
+	return strings.Join(slices.Compact(paragraphs), "\n\n")
 }
 
 // sharedLines are the lines of help that describe a flag, normalized, in the order in which they were added, with the commands that

@@ -47,8 +47,8 @@ func Default(nodeIPs ...string) *KubeProxyConfiguration {
 
 // Complete adds the ports to servers' addresses without one, and sets the fields whose zero means their default.
 func (c *KubeProxyConfiguration) Complete() {
-	c.HealthzBindAddress = appendPort(c.HealthzBindAddress, healthzPort)
-	c.MetricsBindAddress = appendPort(c.MetricsBindAddress, metricsPort)
+	c.HealthzBindAddress = serverAddress(c.HealthzBindAddress, healthzPort)
+	c.MetricsBindAddress = serverAddress(c.MetricsBindAddress, metricsPort)
 
 	client, logging := &c.ClientConnection, &c.Logging
 	client.ContentType = cmp.Or(client.ContentType, "application/vnd.kubernetes.protobuf")
@@ -66,10 +66,15 @@ func ServerAddresses(ipv6 bool) (healthz, metrics string) {
 	return net.JoinHostPort("0.0.0.0", healthzPort), net.JoinHostPort("127.0.0.1", metricsPort)
 }
 
-// appendPort adds the port to a bare IP; it leaves anything else to validation.
-func appendPort(address, port string) string {
-	if ip := netutils.ParseIPSloppy(address); ip != nil {
-		return net.JoinHostPort(address, port)
+// serverAddress adds the port to a bare IP, and writes the IP as sockets need it, without leading zeros; it leaves anything else to
+// validation.
+func serverAddress(address, port string) string {
+	host := address
+	if h, p, err := net.SplitHostPort(address); err == nil {
+		host, port = h, p
+	}
+	if ip := netutils.ParseIPSloppy(host); ip != nil {
+		return net.JoinHostPort(ip.String(), port)
 	}
 	return address
 }

@@ -2,9 +2,11 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"slices"
 	"strconv"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -24,6 +26,8 @@ import (
 func Validate(cfg *KubeProxyConfiguration, gate featuregate.FeatureGate) field.ErrorList {
 	v := &errorList{}
 	v.notNegative(cfg.ClientConnection.Burst, "clientConnection.burst")
+	qps := float64(cfg.ClientConnection.QPS)
+	v.check(!math.IsNaN(qps) && !math.IsInf(qps, 0), "clientConnection.qps", fmt.Sprint(qps), "must be a finite number; negative means no limit")
 	v.errs = append(v.errs, logsapi.Validate(cfg.Logging.Shared(), gate, field.NewPath("logging"))...)
 	v.onePerFamily(cfg.NodeIPOverride, "nodeIPOverride", "address", familyOfNodeIP)
 	oneOf(v, cfg.IPFamilyPolicy, "ipFamilyPolicy", IPFamilyPolicySingleStack, IPFamilyPolicyPreferDualStack, IPFamilyPolicyRequireDualStack)
@@ -93,12 +97,6 @@ func (v *errorList) markBit(bit int32, path string) {
 	v.check(bit >= 0 && bit <= 31, path, bit, "must be a bit from 0 to 31")
 }
 
-func (v *errorList) required(value, path, detail string) {
-	if value == "" {
-		v.errs = append(v.errs, field.Required(field.NewPath(path), detail))
-	}
-}
-
 // oneOf checks that a value is one of a list, or empty.
 func oneOf[T ~string](v *errorList, value T, path string, values ...T) {
 	if value != "" && !slices.Contains(values, value) {
@@ -161,14 +159,24 @@ func (v *errorList) address(address, path string) {
 func (v *errorList) detectLocal(cfg *KubeProxyConfiguration) {
 	switch cfg.DetectLocalMode {
 	case LocalModeBridgeInterface:
-		v.required(cfg.DetectLocal.BridgeInterface, "detectLocal.bridgeInterface", "needed in detectLocalMode BridgeInterface")
+		v.interfaces(cfg.DetectLocal.BridgeInterface, "detectLocal.bridgeInterface", "needed in detectLocalMode BridgeInterface")
 	case LocalModeInterfaceNamePrefix:
-		v.required(cfg.DetectLocal.InterfaceNamePrefix, "detectLocal.interfaceNamePrefix", "needed in detectLocalMode InterfaceNamePrefix")
+		v.interfaces(cfg.DetectLocal.InterfaceNamePrefix, "detectLocal.interfaceNamePrefix", "needed in detectLocalMode InterfaceNamePrefix")
 	case LocalModeClusterCIDR, "":
 		v.onePerFamily(cfg.DetectLocal.ClusterCIDRs, "detectLocal.clusterCIDRs", "CIDR", familyOfPods)
 	default:
 		oneOf(v, cfg.DetectLocalMode, "detectLocalMode", LocalModeClusterCIDR, LocalModeNodeCIDR, LocalModeBridgeInterface, LocalModeInterfaceNamePrefix)
 	}
+}
+
+// interfaces checks the name of an interface, or the beginning of names, which is required. No interface has a name that the kernel refuses,
+// and no rule can contain one.
+func (v *errorList) interfaces(name, path, required string) {
+	if name == "" {
+		v.errs = append(v.errs, field.Required(field.NewPath(path), required))
+	}
+	v.check(len(name) <= 15 && name != "*" && !strings.ContainsAny(name, "/: \t\n\v\f\r"), path, name,
+		"must be at most 15 bytes without white space, slashes and colons, as names of interfaces are")
 }
 
 // maxRate and maxOpen are cluster.MaxRate and cluster.MaxOpen.
@@ -211,13 +219,13 @@ func (v *errorList) linux(linux *KubeProxyLinuxConfiguration) {
 }
 
 // backends checks the sections of backends: always for iptables, and only the active one of the others, because
-// a v1alpha1 file may contain anything there.
+// a v1alpha1 file may contain anything in them; it has no fastPath.
 func (v *errorList) backends(cfg *KubeProxyConfiguration) {
 	v.markBit(cfg.IPTables.MasqueradeBit, "iptables.masqueradeBit")
+	oneOf(v, cfg.NFTables.FastPath, "nftables.fastPath", FastPathAnnotated, FastPathAll)
 	switch cfg.Mode {
 	case ProxyModeNFTables:
 		v.markBit(cfg.NFTables.MasqueradeBit, "nftables.masqueradeBit")
-		oneOf(v, cfg.NFTables.FastPath, "nftables.fastPath", FastPathAnnotated, FastPathAll)
 	case ProxyModeIPVS:
 		v.markBit(cfg.IPVS.MasqueradeBit, "ipvs.masqueradeBit")
 		v.notNegativeDuration(cfg.IPVS.TCPTimeout, "ipvs.tcpTimeout")

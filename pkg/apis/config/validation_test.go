@@ -130,8 +130,8 @@ func nodeRules() map[string][]rule {
 				oldBad:  []string{"10.0.0.1", `"10.0.0.0/8,11.0.0.0/8"`, `"fd00::/8,fd01::/16"`, `"10.0.0.0/8,fd00::/8,11.0.0.0/8"`, "pods", `","`}},
 			{with: "detectLocalMode: NodeCIDR", good: []string{"[pods]"}, oldGood: []string{"pods"}},
 		},
-		"detectLocal.bridgeInterface":     {{good: []string{`""`, "br0"}}, {with: "detectLocalMode: BridgeInterface", good: []string{"br0"}, bad: []string{`""`}}},
-		"detectLocal.interfaceNamePrefix": {{good: []string{`""`, "veth"}}, {with: "detectLocalMode: InterfaceNamePrefix", good: []string{"veth"}, bad: []string{`""`}}},
+		"detectLocal.bridgeInterface":     {{good: []string{`""`, "br0"}}, {with: "detectLocalMode: BridgeInterface", good: []string{"br0", "of-15-bytes-len"}, bad: []string{`""`, `"*"`, "of-16-bytes-long", `"br 0"`, "br/0"}}},
+		"detectLocal.interfaceNamePrefix": {{good: []string{`""`, "veth"}}, {with: "detectLocalMode: InterfaceNamePrefix", good: []string{"veth"}, bad: []string{`""`, "of-16-bytes-long"}}},
 		"nodePortAddresses": {{good: []string{"[]", "[primary]", "[localhost, 10.0.0.0/8]", "[all, primary]", `["::/0"]`, "[010.0.0.0/8]"},
 			bad: []string{"[Primary]", "[10.0.0.1]", `[""]`, "[eth0]", "[primary, any]"}}},
 		"connectionLimits": {{good: []string{"[]", `[{namespace: "*", perSecond: 100000, open: 5000}, {namespace: a}]`},
@@ -168,7 +168,7 @@ func backendRules() map[string][]rule {
 		"ipvs.tcpTimeout":             ipvsTimeout(),
 		"ipvs.tcpFinTimeout":          ipvsTimeout(),
 		"ipvs.udpTimeout":             ipvsTimeout(),
-		"nftables.fastPath":           {{with: "mode: nftables", good: []string{`""`, "Annotated", "All"}, bad: []string{"all", "true"}, onlyLatest: noSuch}},
+		"nftables.fastPath":           {{good: []string{`""`, "Annotated", "All"}, bad: []string{"all", "true"}, onlyLatest: noSuch}},
 		"nftables.masqueradeBit":      append(bit("mode: nftables"), rule{good: []string{"-1", "32"}}),
 	}
 }

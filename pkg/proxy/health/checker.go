@@ -159,7 +159,7 @@ func (c *Checker) report(ready bool) report {
 	}
 	oldest := now
 	for name, f := range c.families {
-		status := familyReport{Error: f.err, Healthy: f.waiting.IsZero() || now.Sub(f.waiting) <= 2*c.config.SyncPeriod}
+		status := familyReport{Error: f.err, Healthy: f.waiting.IsZero() || now.Sub(f.waiting)/2 <= c.config.SyncPeriod}
 		if !f.updated.IsZero() {
 			status.LastUpdated = new(f.updated)
 		} else if ready {

@@ -3,8 +3,10 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"strconv"
+	"syscall"
 
 	"k8s.io/klog/v2"
 
@@ -33,6 +35,8 @@ func (s Setting) apply(ctx context.Context, kernel host.Settings) error {
 	switch err := kernel.Write(s.Name, strconv.FormatInt(s.Value, 10)); {
 	case errors.Is(err, host.ErrFixed):
 		klog.FromContext(ctx).Info("The limit of connection tracking stays lower than the configuration wants", "reason", err.Error())
+	case errors.Is(err, syscall.EINVAL):
+		return fmt.Errorf("%w (it is too large for this kernel: set a smaller value in the configuration)", err)
 	case err != nil:
 		return err
 	default:

@@ -5,7 +5,9 @@ package node
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/host"
 	"github.com/seed-11a05479/kube-proxy/test/netns"
@@ -34,5 +36,9 @@ func TestKernelTuning(t *testing.T) {
 		if got, err := (host.Kernel{}).Read(prefix + name); err != nil || got != want {
 			t.Errorf("%s is %q, %v; want %s", name, got, err, want)
 		}
+	}
+	conntrack.TCPEstablished = 2_000_000 * time.Hour
+	if err := NewTuner(host.Kernel{}, conntrack.Settings(4)).Apply(t.Context()); err == nil || !strings.Contains(err.Error(), "set a smaller value") {
+		t.Errorf("too large: %v", err)
 	}
 }
