@@ -71,6 +71,7 @@ func (a *applier) writeText(tx *nft.Transaction) {
 
 // prepare declares the counters and sets, and writes what elements or sized chains lead to and is written as text.
 func (a *applier) prepare() {
+	a.mend()
 	units := a.units()
 	for begun := false; a.err == nil && (!begun || len(units) > 0); begun = true {
 		n := 0
@@ -89,6 +90,37 @@ func (a *applier) prepare() {
 	}
 }
 
+// unbounded is the size of a set that had none until another program declared one: it can be changed, not removed.
+const unbounded = 1 << 30
+
+// mend undoes what others declared and what would fail before the skeleton is written: ordinary chains that became base chains, to which nothing
+// can lead, and sizes of sets.
+func (a *applier) mend() {
+	if a.patch.skeleton == nil {
+		return
+	}
+	var objects nf.Objects
+	objects, a.err = a.table.Objects(a.ctx)
+	tx := a.table.NewTransaction()
+	for _, c := range objects.Chains {
+		_, err := parseTarget(c.Name)
+		ordinary := func(o chain) bool { return o.name == c.Name && o.kind == "" }
+		if c.Type != "" && (err == nil || slices.ContainsFunc(a.patch.skeleton.chains, ordinary)) {
+			destroy(tx, &knftables.Chain{Name: c.Name})
+		}
+	}
+	for _, found := range objects.Sets {
+		if s := a.schema.named(found.Name); s != nil && found.Size > 0 && found.Size < unbounded {
+			bounded := *s
+			bounded.size = unbounded
+			declare(tx, &bounded)
+		}
+	}
+	if a.writeText(tx); errors.Is(a.err, unix.EEXIST) {
+		a.err = a.removeMisdeclared(a.err)
+	}
+}
+
 // unit is what is written together: the maps of a port with session affinity, or a chain that checks source ranges or bounds, with the
 // sets of its clients.
 type unit struct {
@@ -101,7 +133,8 @@ type unit struct {
 // units returns what the patch adds and rewrites.
 func (a *applier) units() (units []unit) {
 	for _, port := range a.patch.addSticky {
-		u := unit{added: true}
+		maps, _ := a.patch.before.sticky.Get(port)
+		u := unit{added: maps == 0}
 		for _, pool := range port.maps() {
 			u.sets = append(u.sets, a.schema.clients(pool))
 		}
@@ -344,8 +377,11 @@ func (a *applier) removeUnreachable() {
 	tx, left := a.table.NewTransaction(), a.patch.leftovers
 	for _, name := range left.chains {
 		tx.Add(&knftables.Chain{Name: name}) // hook may have deleted it already
+		tx.Flush(&knftables.Chain{Name: name})
 	}
-	for _, o := range left.objects() {
+	a.writeText(tx)
+	tx = a.table.NewTransaction()
+	for _, o := range left.objects() { // a constant set cannot be emptied while a rule uses it
 		tx.Flush(o)
 	}
 	a.writeText(tx)

@@ -138,7 +138,7 @@ func (p *patch) affinity(read bool) {
 			if was {
 				p.forget = append(p.forget, pools[:]...)
 			}
-			if was && maps < len(pools) { // another program deleted one
+			if was && (maps < len(pools) || p.skeleton != nil) { // another program deleted one, or declared another size
 				p.addSticky = append(p.addSticky, port)
 			}
 		}
