@@ -71,7 +71,7 @@ func (a *applier) writeText(tx *nft.Transaction) {
 
 // prepare declares the counters and sets, and writes what elements or sized chains lead to and is written as text.
 func (a *applier) prepare() {
-	a.mend()
+	a.declareSets()
 	units := a.units()
 	for begun := false; a.err == nil && (!begun || len(units) > 0); begun = true {
 		n := 0
@@ -79,9 +79,6 @@ func (a *applier) prepare() {
 			sets += len(units[n].sets)
 		}
 		a.err = backend.InParts(n, func(from, to int) error { return a.declareUnits(units[from:to]) }, tooLarge)
-		if errors.Is(a.err, unix.EEXIST) {
-			a.err = a.removeMisdeclared(a.err)
-		}
 		if !begun && a.patch.skeleton != nil && a.schema.fast {
 			a.batch.EnsureFlowtable(flowtable)
 		}
@@ -93,31 +90,38 @@ func (a *applier) prepare() {
 // unbounded is the size of a set that had none until another program declared one: it can be changed, not removed.
 const unbounded = 1 << 30
 
-// mend undoes what others declared and what would fail before the skeleton is written: ordinary chains that became base chains, to which nothing
-// can lead, and sizes of sets.
-func (a *applier) mend() {
+// declareSets declares the sets that every plan needs, if the skeleton has to be written. It removes the table if another program declared
+// one with another type, which cannot be repaired while rules use it: the next Sync writes everything. Ordinary chains that became base chains
+// go before anything is to lead to them.
+func (a *applier) declareSets() {
+	var found nf.Objects
 	if a.patch.skeleton == nil {
 		return
 	}
-	var objects nf.Objects
-	objects, a.err = a.table.Objects(a.ctx)
+	if found, a.err = a.table.Objects(a.ctx); a.err != nil {
+		return
+	}
 	tx := a.table.NewTransaction()
-	for _, c := range objects.Chains {
+	tx.Add(&knftables.Table{})
+	for _, c := range found.Chains {
 		_, err := parseTarget(c.Name)
 		ordinary := func(o chain) bool { return o.name == c.Name && o.kind == "" }
 		if c.Type != "" && (err == nil || slices.ContainsFunc(a.patch.skeleton.chains, ordinary)) {
 			destroy(tx, &knftables.Chain{Name: c.Name})
 		}
 	}
-	for _, found := range objects.Sets {
-		if s := a.schema.named(found.Name); s != nil && found.Size > 0 && found.Size < unbounded {
-			bounded := *s
-			bounded.size = unbounded
-			declare(tx, &bounded)
+	// Older kernels count no transaction if everything exists and is a table, set or counter; but output counts it.
+	tx.Add(&knftables.Chain{Name: chainServices})
+	for _, s := range a.schema.sets {
+		if slices.ContainsFunc(found.Sets, func(o nf.Set) bool { return o.Name == s.name && o.Size > 0 }) {
+			sized := *s
+			sized.size, s = unbounded, &sized
 		}
+		declare(tx, s)
 	}
 	if a.writeText(tx); errors.Is(a.err, unix.EEXIST) {
-		a.err = a.removeMisdeclared(a.err)
+		const advice = "another program declared sets of this table, which is removed and written again: "
+		a.err = errors.Join(errors.New(advice+a.err.Error()), removeTable(a.ctx, a.table)) // not wrapped, because no port is to blame
 	}
 }
 
@@ -152,28 +156,22 @@ func (a *applier) units() (units []unit) {
 	return units
 }
 
-// declareUnits writes units, and what every plan needs.
+// declareUnits writes units, and what every plan needs. Sets come first: nft checks a rule against one that exists already, and
+// returns no number if it has another type.
 func (a *applier) declareUnits(units []unit) error {
-	tx := a.declareAll()
+	sets, chains := a.table.NewTransaction(), a.declareAll()
 	for _, u := range units {
 		for _, s := range u.sets {
-			declare(tx, s)
+			declare(sets, s)
 		}
 		if u.chain != nil {
-			a.chain(tx, *u.chain)
+			a.chain(chains, *u.chain)
 		}
 	}
-	return a.run(tx)
-}
-
-// removeMisdeclared removes the table if it has a set of another type where every plan needs one: it cannot be repaired while rules use it.
-// The next Sync writes everything. What only some Services need is left to the quarantine.
-func (a *applier) removeMisdeclared(err error) error {
-	if a.patch.skeleton == nil || !errors.Is(a.run(a.declareAll()), unix.EEXIST) {
+	if err := a.run(sets); err != nil {
 		return err
 	}
-	const advice = "another program declared sets of this table, which is removed and written again: "
-	return errors.Join(errors.New(advice+err.Error()), removeTable(a.ctx, a.table)) // not wrapped, because no port is to blame
+	return a.run(chains)
 }
 
 // maxDeclared is about how many sets that packets write are declared before they are shrunk: they have 0.5 MB each.
@@ -197,17 +195,11 @@ func (a *applier) shrink(units []unit) {
 	a.write()
 }
 
-// declareAll returns a transaction that declares what every plan needs, if the skeleton has to be written.
+// declareAll returns a transaction that declares what else every plan needs, if the skeleton has to be written.
 func (a *applier) declareAll() *nft.Transaction {
 	tx := a.table.NewTransaction()
 	if a.patch.skeleton == nil {
 		return tx
-	}
-	tx.Add(&knftables.Table{})
-	// Older kernels count no transaction if everything exists and is a table, set or counter; but output counts it.
-	tx.Add(&knftables.Chain{Name: chainServices})
-	for _, s := range a.schema.sets {
-		declare(tx, s)
 	}
 	for _, protocol := range protocols {
 		tx.Add(&knftables.Counter{Name: localhostCounter(protocol)})

@@ -62,6 +62,11 @@ func diff(have *state, want *desired) *patch {
 	if have.holds.skeleton == nil || have.holds.skeleton.digest != want.skeleton.digest {
 		p.skeleton = want.skeleton
 	}
+	p.leftovers.sets = slices.DeleteFunc(slices.Clone(p.leftovers.sets), func(name string) bool {
+		chain, meter := parseMeter(name)
+		_, wanted := want.lists.Get(chain)
+		return meter && wanted // only its chain is gone
+	})
 	p.place(p.before.frontends, want.frontends)
 	p.chains()
 	p.affinity(have.holds.from == nil)

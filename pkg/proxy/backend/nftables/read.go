@@ -114,7 +114,7 @@ func (r *reader) chains(chains []nf.Chain) error {
 				r.out.holds.skeleton, r.out.fingerprint, r.out.objects = &skeleton{digest: digest}, fingerprint, objects
 			}
 		case fixed[c.Name], c.Bound: // the latter is deleted with its rule
-		case err == nil && c.Type != "": // only another program hooks it; applier.mend deletes it
+		case err == nil && c.Type != "": // only another program hooks it; applier.declareSets deletes it
 		case err == nil:
 			r.targets.Set(t, 1)
 		default:
