@@ -278,8 +278,8 @@ func (w *Watch) note(m netlink.Message) {
 		of.Hooked = command == unix.NFT_MSG_NEWCHAIN && m.Attr(unix.NFTA_CHAIN_HOOK) != nil
 		isNew := m.Flags&unix.NLM_F_CREATE != 0
 		w.flagged = w.flagged || isNew
-		// A chain that is neither new nor a base chain was renamed, and its earlier name is not known.
-		w.missed = w.missed || command == unix.NFT_MSG_NEWCHAIN && w.flagged && !isNew && !of.Hooked
+		// A chain that is not new may have been renamed, and its earlier name is not known.
+		w.missed = w.missed || command == unix.NFT_MSG_NEWCHAIN && w.flagged && !isNew
 	case unix.NFT_MSG_NEWSET, unix.NFT_MSG_DELSET:
 		of.Kind, of.Name = SetObject, m.AttrString(unix.NFTA_SET_NAME)
 	case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:

@@ -90,9 +90,8 @@ func (a *applier) prepare() {
 // unbounded is the size of a set that had none until another program declared one: it can be changed, not removed.
 const unbounded = 1 << 30
 
-// declareSets declares the sets that every plan needs, if the skeleton has to be written. It removes the table if another program declared
-// one with another type, which cannot be repaired while rules use it: the next Sync writes everything. Ordinary chains that became base chains
-// go before anything is to lead to them.
+// declareSets declares the sets that every plan needs, if the skeleton has to be written. Ordinary chains that became base chains go before
+// anything is to lead to them.
 func (a *applier) declareSets() {
 	var found nf.Objects
 	if a.patch.skeleton == nil {
@@ -119,10 +118,18 @@ func (a *applier) declareSets() {
 		}
 		declare(tx, s)
 	}
-	if a.writeText(tx); errors.Is(a.err, unix.EEXIST) {
-		const advice = "another program declared sets of this table, which is removed and written again: "
-		a.err = errors.Join(errors.New(advice+a.err.Error()), removeTable(a.ctx, a.table)) // not wrapped, because no port is to blame
+	a.writeText(tx)
+	a.err = a.misdeclared(a.err)
+}
+
+// misdeclared removes the table if the error means that another program declared one of its sets with another type, which cannot be repaired
+// while rules use it. The next Sync writes everything.
+func (a *applier) misdeclared(err error) error {
+	if a.patch.skeleton == nil || !errors.Is(err, unix.EEXIST) {
+		return err
 	}
+	const advice = "another program declared sets of this table, which is removed and written again: "
+	return errors.Join(errors.New(advice+err.Error()), removeTable(a.ctx, a.table)) // not wrapped, because no port is to blame
 }
 
 // unit is what is written together: the maps of a port with session affinity, or a chain that checks source ranges or bounds, with the
@@ -169,7 +176,7 @@ func (a *applier) declareUnits(units []unit) error {
 		}
 	}
 	if err := a.run(sets); err != nil {
-		return err
+		return a.misdeclared(err)
 	}
 	return a.run(chains)
 }

@@ -66,7 +66,9 @@ func diverse(t *testing.T, family cluster.Family) *plan.Plan {
 		p := w.Step()
 		text := Mode{testOptions}.Render(p, family)
 		if !slices.ContainsFunc(strings.Fields("affinity rate open pick pick-local nodeport-pick internal external local guarded-local fence fenced from remember"),
-			func(kind string) bool { return !regexp.MustCompile(`(?m)^\t(chain|set|map) ` + kind + `-[0-9a-f]`).MatchString(text) }) {
+			func(kind string) bool {
+				return !regexp.MustCompile(`(?m)^\t(chain|set|map) ` + kind + `-[0-9a-f]`).MatchString(text)
+			}) {
 			return p
 		}
 	}
@@ -114,7 +116,7 @@ func (a *attacked) objects() (all []object) {
 
 // kinds lists an object of each kind, or all with THOROUGH=1.
 func (a *attacked) kinds() (kinds []object) {
-	numbers, seen := regexp.MustCompile(`-[0-9][-0-9a-z]*`), map[string]bool{}
+	numbers, seen := regexp.MustCompile(`-([0-9]+|[0-9a-f]{16})\b|-(sticky|source-hash|maglev|round-robin)`), map[string]bool{}
 	for _, o := range a.objects() {
 		kind := o.kind + " " + o.name
 		if laws.Thorough(1, 0) == 1 {
@@ -159,7 +161,7 @@ func (a *attacked) lines() (all []string) {
 		if o.name == chainLayout || o.kind == "quota" || o.kind == "limit" {
 			continue
 		}
-		text := harmless.ReplaceAllString(strings.Join(o.lines, "\n"), "")
+		text := strings.TrimSpace(harmless.ReplaceAllString(strings.Join(o.lines, "\n"), ""))
 		if head, elements, is := strings.Cut(text, "elements = {"); is {
 			parts := strings.Split(strings.ReplaceAll(strings.TrimSuffix(elements, "}"), "\n", " "), ",")
 			for i := range parts {
