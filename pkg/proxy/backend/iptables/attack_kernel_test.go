@@ -129,7 +129,7 @@ func (a *attacked) lines() (all []string) {
 		}
 	}
 	slices.Sort(all)
-	return all
+	return slices.Compact(all) // a built-in chain that was renamed still has its hook
 }
 
 // kinds lists a chain of each kind of ours, and the built-in ones that lead to them.
@@ -138,7 +138,7 @@ func (a *attacked) kinds() (kinds []chainIn) {
 	for c, rules := range a.chains() {
 		kind := c
 		if c.ours() {
-			kind.name = regexp.MustCompile(`-[A-Z0-9]{16}$`).ReplaceAllString(c.name, "")
+			kind.family, kind.name = "", regexp.MustCompile(`-[A-Z0-9]{16}$`).ReplaceAllString(c.name, "")
 		}
 		jumps := slices.ContainsFunc(rules, func(rule string) bool { return strings.Contains(rule, "-j KUBE-") })
 		if seen[kind] || !c.ours() && !jumps {
@@ -196,15 +196,10 @@ func (a *attacked) changes(c chainIn) {
 	again := "nft flush chain " + at + "; nft delete chain " + at + "; nft add chain " + at
 	switch {
 	case !c.ours() && a.variant == ipt.NFT:
-		kind := "filter"
-		if c.table == "nat" {
-			kind = "nat"
-		}
 		a.try(again)
 		a.try(again + "; nft add rule " + at + " counter")
 		a.try("nft flush chain " + at + "; nft delete chain " + at)
 		a.try(again + " '{ type filter hook prerouting priority 5; }'")
-		a.try(again + " '{ type " + kind + " hook postrouting priority 107; }'")
 		a.try("nft rename chain " + at + " OTHER || nft rename chain " + at + " OTHERS")
 	case c.ours():
 		a.try(program + "-A " + c.name + " -j RETURN")

@@ -36,10 +36,13 @@ func TestKernelEveryChange(t *testing.T) {
 			a.p = diverse(t, a.b.families[0].Family())
 			mustSync(t, a.b, a.p)
 			rest(t, a.b, a.p)
+			a.others()
+			if family == nf.IPv6 && laws.Thorough(1, 0) == 1 {
+				return // the rest is the same
+			}
 			for _, o := range a.kinds() {
 				a.changes(o)
 			}
-			a.others()
 			if a.tried < 200 {
 				t.Errorf("nft accepted only %d changes", a.tried)
 			}
@@ -145,7 +148,7 @@ func (o object) declaration() string {
 // element is the first one of a set: its key, and what follows; "" without one.
 func (o object) element() (key, rest string) {
 	_, elements, _ := strings.Cut(strings.Join(o.lines, " "), "elements = {")
-	first := regexp.MustCompile(`,| }$`).Split(strings.TrimSpace(elements), 2)[0]
+	first := regexp.MustCompile(`,|( }$)`).Split(strings.TrimSpace(elements), 2)[0]
 	at := regexp.MustCompile(` (comment|counter|:|limit|timeout)|$`).FindStringIndex(first)[0]
 	return strings.TrimSpace(first[:at]), first[at:]
 }
