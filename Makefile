@@ -136,7 +136,7 @@ $(BENCHSTAT): build/tools/go.mod build/tools/go.sum
 	go build -C build/tools -o $(CURDIR)/$@ golang.org/x/perf/cmd/benchstat
 	@touch $@
 
-# What only make nightly runs: the page in a browser, the other releases of Debian and random clusters, except the shortest telling part of each.
+# What only make nightly runs: random clusters, and the page in a browser and the other releases of Debian except the shortest telling part of each.
 NIGHTLY := ^(TestStatusPage|TestKernelListedByOtherReleases|TestKernelRandomClusters|TestKernelTakeOverBetweenReleases)$$
 
 # What repeats a law more often with THOROUGH=1, which only make nightly sets.
@@ -149,7 +149,7 @@ pure := TestAlteredElement TestAlteredElements TestAnalyzeLargeCluster TestAudit
 	TestFailedWrites TestForeignElementInLargeSet TestForeignElements TestForgetInParts TestGateRestart TestHalving \
 	TestHugeAnswers TestKilledBetweenOperations TestLastingFaults TestLaws TestLossesAreReported TestManyAddresses \
 	TestManyElements TestMask TestNewServicePatchSize TestOneJudge TestOrders TestOversized TestPacketsFareAsPlanned \
-	TestPartsStayInBudget TestPatchSize TestRandomFaults TestRandomWalks TestReadSharesWithPlan TestRefused \
+	TestPartsStayInBudget TestPatchSize TestRandomFaults TestRandomWalks TestReadSharesWithPlan TestRefusedServices \
 	TestRepository TestRestart TestShares TestSmallTransactions TestTablesFollowPlans TestV1alpha1RoundTrip \
 	TestWithoutCaches TestZonesAreForgotten
 names := $(subst $() $(),|,$(pure))
@@ -176,7 +176,10 @@ nightly: build ## what is too long for each change: emulated kernels, clusters, 
 	cd test/browser && CI=true go test -count=1 -timeout 30m ./...
 	SERVICES=1000 CI=true go test -count=1 -timeout 30m -run '^TestKernelDrift$$' ./test/restart
 	THOROUGH=1 CI=true go test -count=1 -timeout 30m -run '$(repeated)' ./pkg/proxy/backend/nftables ./pkg/proxy/backend/iptables
-	peer=$$(go run -C test/e2e ./peer) && PEER=$$peer SEED=$$(date +%j) ROUNDS=200 CI=true go test -count=1 -timeout 60m -v -run '$(NIGHTLY)' ./test/audit
+	CGO_ENABLED=1 go test -race -timeout 30m -run '^Test(RandomFaults|LastingFaults|AlteredElement)$$' ./test/faults
+	peer=$$(go run -C test/e2e ./peer) && for seed in 0 1 2; do \
+		PEER=$$peer SEED=$$((3 * $$(date +%-j) + seed)) ROUNDS=70 CI=true go test -count=1 -timeout 60m -v -run '$(NIGHTLY)' ./test/audit || exit; \
+	done
 	@$(MAKE) kernels PEER=1
 	@$(MAKE) cluster servers release-check rolling soak SOAK=30m
 	@$(MAKE) fuzz FUZZTIME=5m

@@ -431,6 +431,16 @@ func TestThrough(t *testing.T) {
 	if _, err := again.Info(t.Context()); err == nil || !strings.Contains(err.Error(), "ask the proxy at pod kube-proxy-n1: the API server has not connected to the pod in time") {
 		t.Errorf("of a kubelet that does not answer: %v", err)
 	}
+	if again, err = f.Through(t.Context(), client); err != nil {
+		t.Fatal(err)
+	}
+	s.listener.Close()
+	if _, err := again.Info(t.Context()); err == nil || !strings.Contains(err.Error(), "connect to the pod through the API server: ") {
+		t.Errorf("of an API server that refuses: %v", err)
+	}
+	if f, err = New(s.config(), Options{Selection: Selection{Namespace: "kube-system", Node: "n1"}}); err != nil {
+		t.Fatal(err)
+	}
 	s.pods["kube-proxy-n1"].waiting = "ImagePullBackOff"
 	if _, err := f.Through(t.Context(), client); err == nil || !strings.Contains(err.Error(), "the pod is Pending: ImagePullBackOff") {
 		t.Errorf("of a pod that does not run: %v", err)

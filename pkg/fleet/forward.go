@@ -52,11 +52,12 @@ var errNotForwarded = errors.New("the API server has not connected to the pod in
 
 // RoundTrip is part of [http.RoundTripper]. It connects first, so that the proxy is not blamed for the way to it.
 func (p *podTransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	var timeout net.Error
 	switch _, _, err := p.upgraded(request.Context()); {
-	case errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, &timeout) && timeout.Timeout():
 		return nil, errNotForwarded
 	case err != nil:
-		return nil, err
+		return nil, fmt.Errorf("connect to the pod through the API server: %v", err) //nolint:errorlint // a refused connection is not the proxy's
 	}
 	return p.Transport.RoundTrip(request)
 }

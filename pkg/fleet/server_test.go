@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -46,6 +47,7 @@ type apiServer struct {
 	busy func(path string) bool
 	// noWebSocket refuses WebSockets, as Kubernetes before 1.30.
 	noWebSocket bool
+	listener    net.Listener
 	// ended is closed at the end of the test: clients that gave up stay connected.
 	ended chan struct{}
 
@@ -72,6 +74,7 @@ type pod struct {
 
 func (s *apiServer) config() *rest.Config {
 	server := httptest.NewServer(s)
+	s.listener = server.Listener
 	ended := make(chan struct{})
 	s.ended = ended
 	s.t.Cleanup(func() { close(ended); server.Close() })

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// TestWatch shows three rounds to a pipe, a terminal and as objects.
+// TestWatch shows three rounds to a pipe, a terminal and as YAML.
 func TestWatch(t *testing.T) {
 	for _, test := range []struct {
 		watch Watch
@@ -20,7 +20,6 @@ func TestWatch(t *testing.T) {
 		{Watch{Separator: "\n"}, "1\n\n2\n\n3\n"},
 		{Watch{Separator: "\n", Terminal: true}, clearScreen + "1\n" + clearScreen + "2\n" + clearScreen + "3\n"},
 		{Watch{Separator: "---\n"}, "1\n---\n2\n---\n3\n"},
-		{Watch{}, "1\n2\n3\n"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())

@@ -3,6 +3,7 @@ package status
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -23,7 +24,7 @@ func (s *State) Explain(q Question) (*v1alpha1.Explanation, error) {
 		return nil, badQuestion("no rules of this proxy are in force in %s: %v", family, cmp.Or(failed, errors.New("no sync has succeeded there yet")))
 	}
 	if failed != nil {
-		notes = append(notes, failed.Error())
+		notes = append(notes, fmt.Sprintf("the last sync of %s failed: these are the rules of an earlier one", family))
 	}
 	path := s.path(packet)
 	out := &v1alpha1.Explanation{

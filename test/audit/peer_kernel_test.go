@@ -279,6 +279,8 @@ func (p *pair) health(n int) {
 
 // get returns the answer to a request of the client.
 func get(ctx context.Context, lab *netns.Lab, url string) string {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
 	transport := &http.Transport{DialContext: lab.Client.Dial, DisableKeepAlives: true}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {

@@ -21,9 +21,9 @@ import (
 	"github.com/seed-11a05479/kube-proxy/test/clusters"
 )
 
-// TestRefused has the rules of some Services refused, with and without a name, when all rules are new, and when only some
+// TestRefusedServices has the rules of some Services refused, with and without a name, when all rules are new, and when only some
 // are: everything else is programmed by the same Sync, in a number of writes that grows with the logarithm of the rules.
-func TestRefused(t *testing.T) {
+func TestRefusedServices(t *testing.T) {
 	const many = 600
 	want := []string{"default/service-300/TCP", "default/service-33/TCP"}
 	for name, anonymous := range map[string]bool{"named": false, "not named": true} {

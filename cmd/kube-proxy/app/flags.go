@@ -177,7 +177,7 @@ func (o *Options) addLoggingFlags(fs *pflag.FlagSet) {
 		"log-text-split-stream": "options.text.splitStream", "log-text-info-buffer-size": "options.text.infoBufferSize",
 		"log-json-split-stream": "options.json.splitStream", "log-json-info-buffer-size": "options.json.infoBufferSize",
 	} {
-		_ = fs.SetAnnotation(name, setsField, []string{loggingGroup + "." + field}) // it is there
+		annotate(fs, name, loggingGroup+"."+field)
 	}
 }
 
@@ -205,7 +205,14 @@ func AddField(fs *pflag.FlagSet, value any, name, field, usage string) {
 	case pflag.Value:
 		fs.Var(at, name, usage)
 	}
-	_ = fs.SetAnnotation(name, setsField, []string{field}) // it is there
+	annotate(fs, name, field)
+}
+
+// annotate says which field a flag sets.
+func annotate(fs *pflag.FlagSet, name, field string) {
+	if err := fs.SetAnnotation(name, setsField, []string{field}); err != nil {
+		panic(err) // there is no such flag: AddField does not know the type of its value
+	}
 }
 
 // ignored reports whether a flag has no effect with --config.

@@ -49,7 +49,8 @@ func TestCompletion(t *testing.T) {
 
 // TestNodeFlags refuses flags that say which other node is meant, without one.
 func TestNodeFlags(t *testing.T) {
-	for _, line := range []string{"service list --context prod", "render --proxy-namespace proxies", "check --context prod", "trace web --context prod", "explain web --context prod"} {
+	for _, line := range []string{"service list --context prod", "render --proxy-namespace proxies", "check --context prod", "trace web --context prod", "explain web --context prod",
+		"trace web --from 10.0.0.0/8 --context prod", "explain web --from 10.0.0.1 --context prod", "explain web --from shop/pod --proxy-namespace proxies"} {
 		var out, errs bytes.Buffer
 		if code := Run(strings.Fields(line), &out, &errs); code != 2 || !strings.Contains(errs.String(), "--context and --proxy-namespace need --node") {
 			t.Errorf("%s: exit code %d\n%s%s", line, code, &out, &errs)

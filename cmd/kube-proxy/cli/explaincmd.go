@@ -96,6 +96,7 @@ func (o *explainOptions) run(cmd *cobra.Command) error {
 	if err := o.check(); err != nil {
 		return err
 	}
+	_, o.finds = cluster.ParseServiceName(o.connection.From) // a pod is named as a Service is
 	reader, err := o.open(cmd)
 	if err != nil {
 		return err
@@ -136,7 +137,7 @@ func codeOf(e *v1alpha1.Explanation) error {
 // explain asks for the explanation. A pod as the source is replaced by its address, which it asks the API server for: that of the
 // destination's family, or if that is a Service, the first one with which there is an answer.
 func (o *explainOptions) explain(cmd *cobra.Command, reader inspect.Reader) (*v1alpha1.Explanation, error) {
-	name, ok := cluster.ParseServiceName(o.connection.From) // a pod is named as a Service is
+	name, ok := cluster.ParseServiceName(o.connection.From)
 	if !ok {
 		return reader.Explain(cmd.Context(), o.connection)
 	}

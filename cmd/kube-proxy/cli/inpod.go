@@ -16,7 +16,11 @@ import (
 )
 
 // onNode chooses the proxy's pod of another node, in the namespace of the proxies.
-type onNode struct{ node, proxies, context string }
+type onNode struct {
+	node, proxies, context string
+	// finds means that the command needs the cluster of the context also without a node.
+	finds bool
+}
 
 // addFlags adds the flags to a command.
 func (e *onNode) addFlags(command *cobra.Command, usage string) {
@@ -29,7 +33,7 @@ func (e *onNode) addFlags(command *cobra.Command, usage string) {
 
 // completeNodes lists the nodes with a proxy's pod.
 func (e *onNode) completeNodes(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	ctx, cancel := context.WithTimeout(cmd.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
 	defer cancel()
 	of, err := e.fleet(0)
 	if err != nil {
@@ -40,7 +44,7 @@ func (e *onNode) completeNodes(cmd *cobra.Command, _ []string, _ string) ([]stri
 
 // check rejects flags that have no effect: this node is not to be taken for one of another cluster.
 func (e *onNode) check(cmd *cobra.Command) error {
-	if e.node == "" && (cmd.Flags().Changed("context") || cmd.Flags().Changed("proxy-namespace")) {
+	if e.node == "" && (cmd.Flags().Changed("context") && !e.finds || cmd.Flags().Changed("proxy-namespace")) {
 		return app.UsageError{Err: errors.New("--context and --proxy-namespace need --node: without it, this node is looked at")}
 	}
 	return nil

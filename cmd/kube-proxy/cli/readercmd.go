@@ -131,7 +131,7 @@ func (o *readerOptions) complete(cmd *cobra.Command, args []string, names func(c
 }
 
 // completionTimeout is how long a shell's user waits for a completion.
-const completionTimeout = 2 * time.Second
+const completionTimeout = 5 * time.Second
 
 // running reports whether a running proxy is to be asked.
 func (o *readerOptions) running() bool { return o.manifests == "" && o.kubeconfig == "" }
@@ -148,7 +148,11 @@ func (o *readerOptions) check(cmd *cobra.Command) error {
 		return app.UsageError{Err: errors.New("--server names a running proxy: it excludes --manifests and --kubeconfig")}
 	case o.running() && o.configFile != "":
 		return app.UsageError{Err: errors.New("--config needs --manifests or --kubeconfig: a running proxy has its own")}
-	case o.running() && !cmd.Flags().Changed("from"): // a pod as the source is looked up there
+	case !o.running() && cmd.Flags().Changed("proxy-namespace"):
+		return app.UsageError{Err: errors.New("--proxy-namespace is that of running proxies: it excludes --manifests and --kubeconfig")}
+	case o.manifests != "" && cmd.Flags().Changed("context"):
+		return app.UsageError{Err: errors.New("--context names a cluster: it excludes --manifests")}
+	case o.running():
 		return o.onNode.check(cmd)
 	}
 	return nil

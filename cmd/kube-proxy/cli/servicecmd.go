@@ -159,16 +159,12 @@ func (o *serviceOptions) checkFlags() error {
 // textual reports whether the output is for people.
 func (o *serviceOptions) textual() bool { return o.output == outputTable || o.output == outputWide }
 
-// separator is what stands between two rounds of --watch.
+// separator is what stands between two rounds of --watch. It is never empty, so that a full disk ends them.
 func (o *serviceOptions) separator() string {
-	switch o.output {
-	case outputJSON:
-		return ""
-	case outputYAML:
+	if o.output == outputYAML {
 		return "---\n"
-	default:
-		return "\n"
 	}
+	return "\n"
 }
 
 // list shows the list.

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -92,6 +93,22 @@ func TestCommandsTellTheState(t *testing.T) {
 	if code := Run([]string{"service", "list", "--server", server.URL}, &out, &errs); code != 0 || errs.String() != "Warning: the proxy waits for the Node object of this node\n" {
 		t.Errorf("exit code %d\n%s%s", code, &out, &errs)
 	}
+	for _, format := range []string{"json", "yaml", "table"} {
+		if code := Run([]string{"service", "list", "--watch", "--interval", "1ms", "-o", format, "--server", server.URL}, &smallDisk{left: 1}, &errs); code != app.ExitFailure {
+			t.Errorf("a watch on a full disk ends with exit code %d", code)
+		}
+	}
+}
+
+// smallDisk is a writer that is full after some writes.
+type smallDisk struct{ left int }
+
+func (d *smallDisk) Write(b []byte) (int, error) {
+	if d.left == 0 && len(b) > 0 {
+		return 0, syscall.ENOSPC
+	}
+	d.left -= min(d.left, len(b))
+	return len(b), nil
 }
 
 // told is a state of the proxy, and what commands say of it.
@@ -123,7 +140,7 @@ func (state *told) check(t *testing.T, server string) {
 	run("", state.errs, code, "drift")
 	if name := "default/also"; state.list == "also" {
 		run("fd00:10:96::11", state.errs, code, "service", "describe", name)
-		run(state.errs, state.errs, code, "explain", name)
+		run("the last sync of IPv4 failed: these are the rules of an earlier one", state.errs, code, "explain", name)
 		run("NoEndpoints", "", exitRefused, "explain", "--from", "external", "--to", "[fd00:10:96::11]:80")
 	} else if state.list != "" && code != 0 {
 		run("", "error: Service default/also is not served: "+status.WhyNotServed+"; IPv4: the last sync failed", code, "service", "describe", name)

@@ -89,7 +89,7 @@ func resolving(dial dialFunc) dialFunc {
 	}
 }
 
-// first returns the first connection to one of some addresses. It does not wait longer than nextWait until it tries the next one, so that
+// first returns the first connection to one of some addresses. It tries the next one when one fails, or after nextWait, so that
 // neither a dead family nor a dead API server delays the others.
 func first(ctx context.Context, addrs []netip.Addr, dial func(context.Context, netip.Addr) (net.Conn, error)) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -99,26 +99,34 @@ func first(ctx context.Context, addrs []netip.Addr, dial func(context.Context, n
 		err error
 	}
 	results := make(chan result)
-	for i, addr := range addrs {
-		time.AfterFunc(time.Duration(i)*nextWait, func() {
-			connection, err := dial(ctx, addr)
-			select {
-			case results <- result{connection, err}:
-			case <-ctx.Done():
-				if err == nil {
-					connection.Close()
-				}
+	try := func(addr netip.Addr) {
+		connection, err := dial(ctx, addr)
+		select {
+		case results <- result{connection, err}:
+		case <-ctx.Done():
+			if err == nil {
+				connection.Close()
 			}
-		})
+		}
 	}
 	var failed error
-	for range addrs {
+	next := time.NewTimer(0)
+	defer next.Stop()
+	for tried, ended := 0, 0; ended < len(addrs); {
 		select {
+		case <-next.C:
+			if tried < len(addrs) {
+				go try(addrs[tried])
+				tried++
+				next.Reset(nextWait)
+			}
 		case r := <-results:
 			if r.err == nil {
 				return r.Conn, nil
 			}
 			failed = r.err
+			ended++
+			next.Reset(0)
 		case <-ctx.Done():
 			return nil, cmp.Or(failed, context.Cause(ctx))
 		}

@@ -25,7 +25,8 @@ func TestFirst(t *testing.T) {
 		{"one", []time.Duration{time.Second}, 0, time.Second, nil},
 		{"a dead family", []time.Duration{0, 0, time.Millisecond}, 2, 601 * time.Millisecond, nil},
 		{"a slow one", []time.Duration{time.Second, 2 * time.Second}, 0, time.Second, nil},
-		{"all refuse", []time.Duration{-1, -1}, 0, nextWait, refused},
+		{"all refuse", []time.Duration{-1, -1}, 0, 0, refused},
+		{"the first refuses", []time.Duration{-1, time.Second}, 1, time.Second, nil},
 		{"all are dead", []time.Duration{0, 0}, 0, connectWait + nextWait, context.DeadlineExceeded},
 	} {
 		t.Run(test.name, func(t *testing.T) {
