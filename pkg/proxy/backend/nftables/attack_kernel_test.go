@@ -123,7 +123,10 @@ func (a *attacked) kinds() (kinds []object) {
 	for _, o := range a.objects() {
 		kind := o.kind + " " + o.name
 		if laws.Thorough(1, 0) == 1 {
-			kind = numbers.ReplaceAllString(kind, "")
+			kind = strings.Replace(numbers.ReplaceAllString(kind, ""), "nodeport-", "", 1)
+			if alike := o.declaration(); o.kind != "chain" && !strings.Contains(alike, "size") {
+				kind = o.kind + alike
+			}
 		}
 		if !seen[kind] {
 			kinds = append(kinds, o)
