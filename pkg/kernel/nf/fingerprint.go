@@ -44,7 +44,7 @@ func covered() []coveredKind {
 			unix.NFTA_SET_USERDATA, unix.NFTA_SET_OBJ_TYPE, AttrSetExpr, nftaSetExpressions}},
 		{"chain ", unix.NFT_MSG_GETCHAIN, []uint16{unix.NFTA_CHAIN_HOOK, unix.NFTA_CHAIN_POLICY, unix.NFTA_CHAIN_TYPE, nftaChainFlags, AttrChainUserdata}},
 		{"object ", unix.NFT_MSG_GETOBJ, []uint16{unix.NFTA_OBJ_TYPE}},
-		{"object ", unix.NFT_MSG_GETFLOWTABLE, []uint16{attrName, nftaFlowtableFlags}},
+		{"object ", unix.NFT_MSG_GETFLOWTABLE, []uint16{attrName}},
 	}
 }
 
