@@ -52,6 +52,26 @@ func (d *direct) write(ctx context.Context, t *Transaction) error {
 	return err
 }
 
+// hook makes packets meet a built-in chain that exists: it wakes the table, and deletes a chain without its hook. iptables-restore adds it
+// again; until then no packet met its rules, or only such as they were not made for.
+func (d *direct) hook(ctx context.Context, table, chain string) error {
+	c, err := d.Chain(d.family.Number(), table, chain)
+	if err != nil {
+		return existing(err)
+	}
+	if meets, err := d.exists(table, chain); meets || err != nil {
+		return err
+	}
+	d.batch.Reset()
+	d.batch.In(table)
+	d.batch.WakeTable()
+	if !hooked(table, c) {
+		d.batch.FlushChain(chain)
+		d.batch.DeleteChain(chain)
+	}
+	return d.Commit(ctx, d.batch)
+}
+
 // idle waits until no batch is on its way, which outlasts the call of write whose context ended.
 func (d *direct) idle(ctx context.Context) error {
 	_, err := d.Do(ctx, func() error { return nil })

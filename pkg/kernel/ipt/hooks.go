@@ -42,6 +42,9 @@ func (t *kernelTables) among(ctx context.Context, table, chain string) (has func
 		if err := t.idle(ctx); err != nil {
 			return nil, err
 		}
+		if err := t.hook(ctx, table, chain); err != nil {
+			return nil, err
+		}
 		return c.has, netlink.Retry(ctx, func() error {
 			c.held, c.ends = c.held[:0], c.ends[:0]
 			return t.rules(table, chain, c.read)

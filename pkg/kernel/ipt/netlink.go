@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -49,7 +50,7 @@ func (r *nftRequests) eachChain(ctx context.Context, table string, given []strin
 	}
 	for _, name := range names {
 		err := netlink.Retry(ctx, func() error {
-			if len(given) > 0 {
+			if len(given) > 0 || isBuiltin(name) {
 				if exists, err := r.exists(table, name); !exists {
 					return err
 				}
@@ -94,10 +95,19 @@ func (r *nftRequests) chains(table string) ([]string, error) {
 	return names, nil
 }
 
-// exists reports whether a table has a chain.
+// exists reports whether a table has a chain: a built-in one that packets meet.
 func (r *nftRequests) exists(table, name string) (bool, error) {
 	found, err := r.Chain(r.family.Number(), table, name)
-	return found.Name == name, existing(err)
+	if err != nil || !isBuiltin(name) {
+		return found.Name == name, existing(err)
+	}
+	dormant, err := r.Dormant(r.family.Number(), table)
+	return !dormant && hooked(table, found), existing(err)
+}
+
+// hooked reports whether a built-in chain has the hook that it is named after.
+func hooked(table string, c nf.Chain) bool {
+	return c.Type != "" && (c.Type == "nat") == (table == "nat") && nf.HookName(nf.IPv4, c.Hook) == strings.ToLower(c.Name)
 }
 
 // nftPackets reads the counters of chains' rules on a socket of its own.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
 )
 
 // Kernel is the interfaces of the network namespace in which its methods are called. Each opens the sockets that it needs.
@@ -20,8 +21,9 @@ type Kernel struct{}
 const (
 	// dumpTries is how often a list is read until no change interrupts that.
 	dumpTries = 10
-	// resubscribe is the pause before a broken subscription is renewed.
-	resubscribe = 100 * time.Millisecond
+	// resubscribe is the pause before a broken subscription is renewed. It doubles while no change is received, up to maxResubscribe.
+	resubscribe    = 100 * time.Millisecond
+	maxResubscribe = time.Minute
 	// receiveBuffer is the size of the socket's buffer in bytes, enough for some thousand changes at once.
 	receiveBuffer = 1 << 20
 )
@@ -152,17 +154,21 @@ func watch[T any](ctx context.Context, kind subscription[T]) <-chan struct{} {
 	changed := make(chan struct{}, 1)
 	updates, unsubscribe, err := kind.subscribe(ctx)
 	go func() {
-		for {
+		for pause := resubscribe; ; pause = min(2*pause, maxResubscribe) {
 			if err == nil {
 				for range updates { // until the subscription ends
+					pause = resubscribe
 					notify(changed)
 				}
 			}
 			unsubscribe()
+			if ctx.Err() == nil && pause > resubscribe {
+				klog.FromContext(ctx).Error(err, "Cannot follow changes of interfaces or addresses; they are listed now and then", "retryIn", pause)
+			}
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(resubscribe):
+			case <-time.After(pause):
 			}
 			updates, unsubscribe, err = kind.subscribe(ctx)
 			notify(changed)

@@ -6,14 +6,22 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/kernel/internal/netlink"
 )
 
-// tableOwned is NFT_TABLE_F_OWNER, of Linux 5.12 and later.
-const tableOwned = 0x2
+// Flags of tables, NFT_TABLE_F_*. Owners are of Linux 5.12 and later.
+const (
+	tableDormant = 0x1
+	tableOwned   = 0x2
+)
 
 // AddOwnedTable adds the table, owned by the connection: no other process can change it, and the kernel removes it with everything
 // in it when the connection is closed or its process ends, in any way. Commit fails with EEXIST or EPERM if the name exists, and
 // with EINVAL or EOPNOTSUPP before Linux 5.12, which has no such tables.
 func (b *Batch) AddOwnedTable() {
 	b.Object(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "", netlink.AppendUint32(nil, unix.NFTA_TABLE_FLAGS, tableOwned))
+}
+
+// WakeTable makes packets meet the table's chains again. Commit fails with ENOENT if the table does not exist.
+func (b *Batch) WakeTable() {
+	b.Object(unix.NFT_MSG_NEWTABLE, 0, "", netlink.AppendUint32(nil, unix.NFTA_TABLE_FLAGS, 0))
 }
 
 // DeleteTable deletes the table with all its content. It needs no nft, which may be unable to read a table that a newer one wrote.

@@ -16,6 +16,7 @@ const (
 	AttrSetCount      = 20 // NFTA_SET_COUNT, newer than 6.12
 
 	nftaChainFlags     = 10 // NFTA_CHAIN_FLAGS
+	chainBinding       = 4  // NFT_CHAIN_BINDING
 	nftaSetExpressions = 18 // NFTA_SET_EXPRESSIONS
 	nftaSetElemKeyEnd  = 10 // NFTA_SET_ELEM_KEY_END
 	nftaSetElemExprs   = 11 // NFTA_SET_ELEM_EXPRESSIONS

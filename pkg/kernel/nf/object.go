@@ -18,7 +18,9 @@ type Chain struct {
 	Hook     uint32
 	Priority int32
 	// Drops means that a base chain's policy is drop: a packet that no rule accepts is dropped.
-	Drops   bool
+	Drops bool
+	// Bound means that it is part of a rule that leads to it, as `jump { ... }`.
+	Bound   bool
 	Comment string
 }
 
@@ -50,6 +52,8 @@ func DecodeChain(m netlink.Message) (c Chain) {
 			c.Type = a.String()
 		case unix.NFTA_CHAIN_POLICY:
 			c.Drops = Verdict(a.Uint32()) == Drop
+		case nftaChainFlags:
+			c.Bound = a.Uint32()&chainBinding != 0
 		case AttrChainUserdata:
 			c.Comment = CommentOf(a.Data)
 		case unix.NFTA_CHAIN_HOOK:
@@ -125,6 +129,8 @@ type Set struct {
 	Map  bool
 	// Count is the number of elements, or -1 if the kernel does not report it (6.12 does not, 6.18 does).
 	Count int
+	// Size is the most elements that the declaration allows; 0 is no bound.
+	Size int
 }
 
 // declaration is a set with what its declaration says.
@@ -144,6 +150,8 @@ func decodeSet(m netlink.Message) (s declaration) {
 			s.Map = s.flags&unix.NFT_SET_MAP != 0
 		case AttrSetCount:
 			s.Count = int(a.Uint32())
+		case unix.NFTA_SET_DESC:
+			s.Size = int(a.Nested().FindUint32(unix.NFTA_SET_DESC_SIZE))
 		}
 	}
 	return s

@@ -115,6 +115,15 @@ func (c *Conn) Exists(family Family, table string) (bool, error) {
 	return err == nil, err
 }
 
+// Dormant reports whether packets do not meet a table's chains. The error is ENOENT without the table.
+func (c *Conn) Dormant(family Family, table string) (dormant bool, _ error) {
+	err := c.Get(Query{Command: unix.NFT_MSG_GETTABLE, Family: family, Table: table}, func(m netlink.Message) error {
+		dormant = m.Attrs().FindUint32(unix.NFTA_TABLE_FLAGS)&tableDormant != 0
+		return nil
+	})
+	return dormant, err
+}
+
 // Counters reads the named counters, in no order. Without a table there are none.
 func (t *Table) Counters(ctx context.Context) ([]Counter, error) {
 	return consistent(ctx, t, "read the counters", t.counters)

@@ -69,6 +69,8 @@ type Watch struct {
 	// open is the transaction whose end has not been read; partial means that its beginning is missing.
 	open    Write
 	partial bool
+	// flagged means that the kernel says which objects are new: Linux 5.15 and many older ones do.
+	flagged bool
 	// writes are those since Take was called; missed means that there were others. messages counts what was read since then.
 	writes   []Write
 	missed   bool
@@ -274,6 +276,10 @@ func (w *Watch) note(m netlink.Message) {
 	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN, unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
 		of.Kind, of.Name = ChainObject, m.AttrString(nameAttr(command))
 		of.Hooked = command == unix.NFT_MSG_NEWCHAIN && m.Attr(unix.NFTA_CHAIN_HOOK) != nil
+		isNew := m.Flags&unix.NLM_F_CREATE != 0
+		w.flagged = w.flagged || isNew
+		// A chain that is not new may have been renamed, and its earlier name is not known.
+		w.missed = w.missed || command == unix.NFT_MSG_NEWCHAIN && w.flagged && !isNew
 	case unix.NFT_MSG_NEWSET, unix.NFT_MSG_DELSET:
 		of.Kind, of.Name = SetObject, m.AttrString(unix.NFTA_SET_NAME)
 	case unix.NFT_MSG_NEWSETELEM, unix.NFT_MSG_DELSETELEM:

@@ -87,7 +87,14 @@ func (s *seen) look(ctx, part context.Context, table string, names []string, sho
 			texts = append(texts, chainIn)
 		}
 	}
-	return late, s.list(ctx, table, texts)
+	err = s.list(ctx, table, texts)
+	for chainIn, found := range compared {
+		name := chainName{table, chainIn}
+		if is, wanted := s.want.chains.Get(name); wanted && found.Rules != is.len() {
+			s.right[name] = false // the program lists nothing for some rules of nft
+		}
+	}
+	return late, err
 }
 
 // list reads the text of chains of a table, as a program prints it, except of those that it cannot list, for example because there is no

@@ -18,7 +18,7 @@ import (
 func (f *family) Holds(o nf.Object) bool {
 	name := chainName{o.Table.Name, o.Name}
 	return o.Table.Family == f.door.Family().Number() && slices.Contains(tables(), name.table) &&
-		(name.ours() || name == localnetChain() || slices.Contains(ipt.Builtin(), name.name))
+		(o.Kind == nf.OtherObject || name.ours() || name == localnetChain() || slices.Contains(ipt.Builtin(), name.name))
 }
 
 // readTime is how long a check may compare rules, and so delay changes, and readAmid how long a Sync may.
@@ -74,11 +74,22 @@ func (f *family) Reread(ctx context.Context, touched keeper.Touched, later keepe
 	return left, drift, nil
 }
 
-// touched returns the chains to read again: all that should be there, and those that others wrote.
+// touched returns the chains to read again: all that should be there, and those that others wrote; of a table that may have been made
+// dormant, those with hooks.
 func (r *ruleset) touched(by keeper.Touched, all bool) map[chainName]bool {
 	chains := map[chainName]bool{}
+	dormant := map[string]bool{}
 	for o := range by.Objects {
+		if o.Kind == nf.OtherObject {
+			dormant[o.Table.Name] = true
+			continue
+		}
 		chains[chainName{o.Table.Name, o.Name}] = true
+	}
+	for _, h := range r.hooks {
+		if all || dormant[h.in.table] {
+			chains[h.in] = true
+		}
 	}
 	if !all {
 		return chains
@@ -86,9 +97,6 @@ func (r *ruleset) touched(by keeper.Touched, all bool) map[chainName]bool {
 	chains[localnetChain()] = true
 	for name := range r.chains.All() {
 		chains[name] = true
-	}
-	for _, h := range r.hooks {
-		chains[h.in] = true
 	}
 	return chains
 }

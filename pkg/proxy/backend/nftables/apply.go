@@ -71,6 +71,7 @@ func (a *applier) writeText(tx *nft.Transaction) {
 
 // prepare declares the counters and sets, and writes what elements or sized chains lead to and is written as text.
 func (a *applier) prepare() {
+	a.declareSets()
 	units := a.units()
 	for begun := false; a.err == nil && (!begun || len(units) > 0); begun = true {
 		n := 0
@@ -78,15 +79,57 @@ func (a *applier) prepare() {
 			sets += len(units[n].sets)
 		}
 		a.err = backend.InParts(n, func(from, to int) error { return a.declareUnits(units[from:to]) }, tooLarge)
-		if errors.Is(a.err, unix.EEXIST) {
-			a.err = a.removeMisdeclared(a.err)
-		}
 		if !begun && a.patch.skeleton != nil && a.schema.fast {
 			a.batch.EnsureFlowtable(flowtable)
 		}
 		a.shrink(units[:n])
 		units = units[n:]
 	}
+}
+
+// unbounded is the size of a set that had none until another program declared one: it can be changed, not removed.
+const unbounded = 1 << 30
+
+// declareSets declares the sets that every plan needs, if the skeleton has to be written. Ordinary chains that became base chains go before
+// anything is to lead to them.
+func (a *applier) declareSets() {
+	var found nf.Objects
+	if a.patch.skeleton == nil {
+		return
+	}
+	if found, a.err = a.table.Objects(a.ctx); a.err != nil {
+		return
+	}
+	tx := a.table.NewTransaction()
+	tx.Add(&knftables.Table{})
+	for _, c := range found.Chains {
+		_, err := parseTarget(c.Name)
+		ordinary := func(o chain) bool { return o.name == c.Name && o.kind == "" }
+		if c.Type != "" && (err == nil || slices.ContainsFunc(a.patch.skeleton.chains, ordinary)) {
+			destroy(tx, &knftables.Chain{Name: c.Name})
+		}
+	}
+	// Older kernels count no transaction if everything exists and is a table, set or counter; but output counts it.
+	tx.Add(&knftables.Chain{Name: chainServices})
+	for _, s := range a.schema.sets {
+		if slices.ContainsFunc(found.Sets, func(o nf.Set) bool { return o.Name == s.name && o.Size > 0 }) {
+			sized := *s
+			sized.size, s = unbounded, &sized
+		}
+		declare(tx, s)
+	}
+	a.writeText(tx)
+	a.err = a.misdeclared(a.err)
+}
+
+// misdeclared removes the table if the error means that another program declared one of its sets with another type, which cannot be repaired
+// while rules use it. The next Sync writes everything.
+func (a *applier) misdeclared(err error) error {
+	if a.patch.skeleton == nil || !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	const advice = "another program declared sets of this table, which is removed and written again: "
+	return errors.Join(errors.New(advice+err.Error()), removeTable(a.ctx, a.table)) // not wrapped, because no port is to blame
 }
 
 // unit is what is written together: the maps of a port with session affinity, or a chain that checks source ranges or bounds, with the
@@ -101,7 +144,8 @@ type unit struct {
 // units returns what the patch adds and rewrites.
 func (a *applier) units() (units []unit) {
 	for _, port := range a.patch.addSticky {
-		u := unit{added: true}
+		maps, _ := a.patch.before.sticky.Get(port)
+		u := unit{added: maps == 0}
 		for _, pool := range port.maps() {
 			u.sets = append(u.sets, a.schema.clients(pool))
 		}
@@ -119,28 +163,22 @@ func (a *applier) units() (units []unit) {
 	return units
 }
 
-// declareUnits writes units, and what every plan needs.
+// declareUnits writes units, and what every plan needs. Sets come first: nft checks a rule against one that exists already, and
+// returns no number if it has another type.
 func (a *applier) declareUnits(units []unit) error {
-	tx := a.declareAll()
+	sets, chains := a.table.NewTransaction(), a.declareAll()
 	for _, u := range units {
 		for _, s := range u.sets {
-			declare(tx, s)
+			declare(sets, s)
 		}
 		if u.chain != nil {
-			a.chain(tx, *u.chain)
+			a.chain(chains, *u.chain)
 		}
 	}
-	return a.run(tx)
-}
-
-// removeMisdeclared removes the table if it has a set of another type where every plan needs one: it cannot be repaired while rules use it.
-// The next Sync writes everything. What only some Services need is left to the quarantine.
-func (a *applier) removeMisdeclared(err error) error {
-	if a.patch.skeleton == nil || !errors.Is(a.run(a.declareAll()), unix.EEXIST) {
-		return err
+	if err := a.run(sets); err != nil {
+		return a.misdeclared(err)
 	}
-	const advice = "another program declared sets of this table, which is removed and written again: "
-	return errors.Join(errors.New(advice+err.Error()), removeTable(a.ctx, a.table)) // not wrapped, because no port is to blame
+	return a.run(chains)
 }
 
 // maxDeclared is about how many sets that packets write are declared before they are shrunk: they have 0.5 MB each.
@@ -164,17 +202,11 @@ func (a *applier) shrink(units []unit) {
 	a.write()
 }
 
-// declareAll returns a transaction that declares what every plan needs, if the skeleton has to be written.
+// declareAll returns a transaction that declares what else every plan needs, if the skeleton has to be written.
 func (a *applier) declareAll() *nft.Transaction {
 	tx := a.table.NewTransaction()
 	if a.patch.skeleton == nil {
 		return tx
-	}
-	tx.Add(&knftables.Table{})
-	// Older kernels count no transaction if everything exists and is a table, set or counter; but output counts it.
-	tx.Add(&knftables.Chain{Name: chainServices})
-	for _, s := range a.schema.sets {
-		declare(tx, s)
 	}
 	for _, protocol := range protocols {
 		tx.Add(&knftables.Counter{Name: localhostCounter(protocol)})
@@ -344,8 +376,11 @@ func (a *applier) removeUnreachable() {
 	tx, left := a.table.NewTransaction(), a.patch.leftovers
 	for _, name := range left.chains {
 		tx.Add(&knftables.Chain{Name: name}) // hook may have deleted it already
+		tx.Flush(&knftables.Chain{Name: name})
 	}
-	for _, o := range left.objects() {
+	a.writeText(tx)
+	tx = a.table.NewTransaction()
+	for _, o := range left.objects() { // a constant set cannot be emptied while a rule uses it
 		tx.Flush(o)
 	}
 	a.writeText(tx)

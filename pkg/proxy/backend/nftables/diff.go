@@ -62,6 +62,11 @@ func diff(have *state, want *desired) *patch {
 	if have.holds.skeleton == nil || have.holds.skeleton.digest != want.skeleton.digest {
 		p.skeleton = want.skeleton
 	}
+	p.leftovers.sets = slices.DeleteFunc(slices.Clone(p.leftovers.sets), func(name string) bool {
+		chain, meter := parseMeter(name)
+		_, wanted := want.lists.Get(chain)
+		return meter && wanted // only its chain is gone
+	})
 	p.place(p.before.frontends, want.frontends)
 	p.chains()
 	p.affinity(have.holds.from == nil)
@@ -138,7 +143,7 @@ func (p *patch) affinity(read bool) {
 			if was {
 				p.forget = append(p.forget, pools[:]...)
 			}
-			if was && maps < len(pools) { // another program deleted one
+			if was && (maps < len(pools) || p.skeleton != nil) { // another program deleted one, or declared another size
 				p.addSticky = append(p.addSticky, port)
 			}
 		}

@@ -13,14 +13,14 @@ import (
 	"github.com/seed-11a05479/kube-proxy/pkg/proxy/cluster"
 )
 
-// Holds implements [keeper.Rules]. It leaves out what says nothing about the rules: the record of the fingerprint, and clients.
+// Holds implements [keeper.Rules]. It leaves out what says nothing about the rules: the record of the fingerprint, and single clients.
 func (f *family) Holds(o nf.Object) bool {
 	if o.Table != (nf.TableName{Family: f.schema.number, Name: f.table.Name()}) {
 		return false
 	}
 	_, clients := parseClients(o.Name)
 	_, meter := parseMeter(o.Name)
-	return (o.Kind != nf.ChainObject || o.Name != chainLayout || o.Hooked) && (o.Kind != nf.ElementObject || !clients && !meter)
+	return (o.Kind != nf.ChainObject || o.Name != chainLayout || o.Hooked) && (o.Kind != nf.ElementObject || !clients && !meter || o.Key == "")
 }
 
 // Reread implements [keeper.Rules]. The fingerprint shows whether chains, sets or other objects were changed: then the next Sync
@@ -40,6 +40,9 @@ func (f *family) Reread(ctx context.Context, touched keeper.Touched, later keepe
 	for o := range touched.Objects {
 		if o.Kind == nf.ElementObject {
 			elements = append(elements, o)
+			if pool, clients := parseClients(o.Name); clients {
+				f.forgetting.add([]poolID{pool}) // one for all clients, which packets do not add
+			}
 			continue
 		}
 		fixed, all = true, all || o.Kind != nf.ChainObject // the kernel does not report the elements that are deleted with a set

@@ -72,10 +72,13 @@ func (c chain) declaration() *knftables.Chain {
 func declare(tx *nft.Transaction, s *set) {
 	typ, typeOf := s.types()
 	var size *uint64
+	if s.size > 0 {
+		size = new(uint64(s.size))
+	}
 	var flags []knftables.SetFlag
 	switch counter := "; counter"; { // knftables has no field for it
 	case s.dynamic():
-		size, flags = new(uint64(s.size)), []knftables.SetFlag{knftables.DynamicFlag}
+		flags = []knftables.SetFlag{knftables.DynamicFlag}
 		if s.timeout {
 			flags = append(flags, knftables.TimeoutFlag)
 		}

@@ -116,8 +116,8 @@ func (r *reader) chains(chains []nf.Chain) error {
 			if digest, recorded, _ := strings.Cut(c.Comment, " "); recorded == fingerprint {
 				r.out.holds.skeleton, r.out.fingerprint, r.out.objects = &skeleton{digest: digest}, fingerprint, objects
 			}
-		case fixed[c.Name]:
-		case err == nil && c.Type != "": // only another program hooks it; applier.hook deletes it
+		case fixed[c.Name], c.Bound: // the latter is deleted with its rule
+		case err == nil && c.Type != "": // only another program hooks it; applier.declareSets deletes it
 		case err == nil:
 			r.targets.Set(t, 1)
 		default:
