@@ -479,7 +479,9 @@ func TestRun(t *testing.T) {
 	if _, err := f.Run(t.Context(), &out, &errs, "kube-proxy", "trace"); err == nil || !strings.Contains(err.Error(), "kube-proxy-n1 has not run a command within 50ms: ") {
 		t.Errorf("a kubelet that does not answer: %v", err)
 	}
+	s.mu.Lock() // the request of the command before may not have ended
 	delete(s.pods, "kube-proxy-n1")
+	s.mu.Unlock()
 	if _, err := f.Run(t.Context(), &out, &errs, "kube-proxy", "trace"); err == nil || !strings.Contains(err.Error(), "node n1 has no pod") {
 		t.Errorf("without a pod: %v", err)
 	}

@@ -347,8 +347,11 @@ func (s *apiServer) exec(w http.ResponseWriter, r *http.Request, name string) {
 		http.Error(w, "no WebSockets", http.StatusBadRequest)
 		return
 	}
-	if s.pods[name].hangs {
-		<-s.ended
+	s.mu.Lock()
+	p, ended := s.pods[name], s.ended
+	s.mu.Unlock()
+	if p == nil || p.hangs {
+		<-ended
 		return
 	}
 	if _, err := httpstream.Handshake(r, w, []string{"v4.channel.k8s.io"}); err != nil {

@@ -276,8 +276,7 @@ func affinityMap(t *testing.T) string {
 	return name
 }
 
-// TestKernelFullSet starts with a set of ours that another program declared with room for four elements: four Services are
-// served in that family, all in the other one, and all when the table is gone.
+// TestKernelFullSet starts with a set of ours that another program declared with room for four elements: it gets room for all.
 func TestKernelFullSet(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -289,26 +288,15 @@ func TestKernelFullSet(t *testing.T) {
 		s.set(1+number, 1, 0)
 	}
 	v4, v6, _ := s.sync()
-	if len(v4) != many-4 || len(v6) > 0 {
+	if len(v4)+len(v6) > 0 {
 		t.Errorf("quarantined in IPv4: %v, in IPv6: %v", v4, v6)
 	}
-	answers := func(family cluster.Family) (n int) {
-		for number := range many {
-			if s.answers(1+number, family) {
-				n++
+	for number := range many {
+		for _, family := range []cluster.Family{cluster.IPv4, cluster.IPv6} {
+			if !s.answers(1+number, family) {
+				t.Errorf("Service %d does not answer in %s", 1+number, family)
 			}
 		}
-		return n
-	}
-	if v4, v6 := answers(cluster.IPv4), answers(cluster.IPv6); v4 != 4 || v6 != many {
-		t.Errorf("%d Services answer in IPv4, %d in IPv6", v4, v6)
-	}
-	s.run("nft", "delete", "table", "ip", nftables.TableName)
-	_ = s.lab.Node1.Do(func() error { _, err := s.backend.Check(context.Background()); return err })
-	_, _, again := s.sync()
-	time.Sleep(again)
-	if v4, v6, _ = s.sync(); len(v4)+len(v6) > 0 || answers(cluster.IPv4) != many {
-		t.Errorf("with a new table: quarantined in IPv4: %v, in IPv6: %v; %d Services answer", v4, v6, answers(cluster.IPv4))
 	}
 }
 

@@ -279,10 +279,11 @@ func TestStream(t *testing.T) {
 	if got := stream.Tally(); got.Failed() != 0 {
 		t.Errorf("%v: %v %v", p, got, got.Failures)
 	}
-	closed := time.Now()
 	if err := server.Close(); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, "the stream is refused", func() bool { return stream.Tally().Verdicts[Refused] > 0 }) // the last answers may be on their way
+	closed := time.Now()
 	eventually(t, "the stream was refused 50 times", func() bool { return stream.Tally().Verdicts[Refused] >= 50 })
 	gap := time.Since(closed)
 	if _, err := to.Serve(TCP, 80); err != nil {

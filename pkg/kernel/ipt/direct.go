@@ -65,10 +65,13 @@ func (d *direct) hook(ctx context.Context, table, chain string) error {
 	d.batch.Reset()
 	d.batch.In(table)
 	d.batch.WakeTable()
-	if !hooked(table, c) {
-		d.batch.FlushChain(chain)
-		d.batch.DeleteChain(chain)
+	if err := d.Commit(ctx, d.batch); err != nil || hooked(table, c) {
+		return err
 	}
+	d.batch.Reset() // on its own: it fails while a rule of another program leads to the chain
+	d.batch.In(table)
+	d.batch.FlushChain(chain)
+	d.batch.DeleteChain(chain)
 	return d.Commit(ctx, d.batch)
 }
 

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,14 +23,16 @@ func TestWatchBacksOff(t *testing.T) {
 	for name, err := range map[string]error{"cannot be made": errors.New("too many open files"), "ends": nil} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var log strings.Builder
+				var log logged
 				ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))))
-				tries, works := 0, false
+				var count atomic.Int32
+				var works atomic.Bool
 				end := make(chan struct{})
 				changed := watch(ctx, func(updates chan<- int, done <-chan struct{}) error {
-					tries++
+					count.Add(1)
+					working := works.Load()
 					switch {
-					case works:
+					case working:
 						go func() {
 							updates <- 1
 							select {
@@ -40,31 +44,50 @@ func TestWatchBacksOff(t *testing.T) {
 					case err == nil:
 						close(updates)
 					}
-					if works {
+					if working {
 						return nil
 					}
 					return err
 				})
 				time.Sleep(time.Hour)
 				synctest.Wait()
-				lines := strings.Count(log.String(), "Cannot follow changes")
+				tries, lines := int(count.Load()), strings.Count(log.String(), "Cannot follow changes")
 				if tries < 60 || tries > 75 || lines < tries-2 || !strings.Contains(log.String(), fmt.Sprint(err)) && err != nil {
 					t.Errorf("%d subscriptions and %d lines in an hour:\n%s", tries, lines, log.String())
 				}
-				works = true
+				works.Store(true)
 				time.Sleep(maxResubscribe)
 				<-changed
-				before, written := tries, log.Len()
+				before, written := count.Load(), log.String()
 				for range 5 {
 					end <- struct{}{}
 					time.Sleep(2 * resubscribe)
 				}
-				if tries != before+5 || log.Len() != written {
-					t.Errorf("renewed %d times of 5, log: %s", tries-before, log.String()[written:])
+				if renewed := count.Load() - before; renewed != 5 || log.String() != written {
+					t.Errorf("renewed %d times of 5, log: %s", renewed, log.String()[len(written):])
 				}
 				cancel()
 				synctest.Wait()
 			})
 		})
 	}
+}
+
+// logged is a log that may be read while it is written.
+type logged struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (l *logged) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text = append(l.text, b...)
+	return len(b), nil
+}
+
+func (l *logged) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return string(l.text)
 }

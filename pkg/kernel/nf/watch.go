@@ -276,7 +276,7 @@ func (w *Watch) note(m netlink.Message) {
 	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN, unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
 		of.Kind, of.Name = ChainObject, m.AttrString(nameAttr(command))
 		of.Hooked = command == unix.NFT_MSG_NEWCHAIN && m.Attr(unix.NFTA_CHAIN_HOOK) != nil
-		isNew := m.Flags&unix.NLM_F_CREATE != 0
+		isNew := m.Flags&(unix.NLM_F_CREATE|unix.NLM_F_EXCL) != 0 // iptables sets the latter only
 		w.flagged = w.flagged || isNew
 		// A chain that is not new may have been renamed, and its earlier name is not known.
 		w.missed = w.missed || command == unix.NFT_MSG_NEWCHAIN && w.flagged && !isNew

@@ -109,8 +109,7 @@ func (a *applier) declareSets() {
 			destroy(tx, &knftables.Chain{Name: c.Name})
 		}
 	}
-	// Older kernels count no transaction if everything exists and is a table, set or counter; but output counts it.
-	tx.Add(&knftables.Chain{Name: chainServices})
+	a.counts(tx)
 	for _, s := range a.schema.sets {
 		if slices.ContainsFunc(found.Sets, func(o nf.Set) bool { return o.Name == s.name && o.Size > 0 }) {
 			sized := *s
@@ -118,19 +117,16 @@ func (a *applier) declareSets() {
 		}
 		declare(tx, s)
 	}
-	a.writeText(tx)
-	a.err = a.misdeclared(a.err)
+	if a.writeText(tx); errors.Is(a.err, unix.EEXIST) {
+		// They have another type, which cannot be repaired while rules use them. The next Sync writes everything.
+		const advice = "another program declared sets of this table, which is removed and written again: "
+		a.err = errors.Join(errors.New(advice+a.err.Error()), removeTable(a.ctx, a.table)) // not wrapped, because no port is to blame
+	}
 }
 
-// misdeclared removes the table if the error means that another program declared one of its sets with another type, which cannot be repaired
-// while rules use it. The next Sync writes everything.
-func (a *applier) misdeclared(err error) error {
-	if a.patch.skeleton == nil || !errors.Is(err, unix.EEXIST) {
-		return err
-	}
-	const advice = "another program declared sets of this table, which is removed and written again: "
-	return errors.Join(errors.New(advice+err.Error()), removeTable(a.ctx, a.table)) // not wrapped, because no port is to blame
-}
+// counts makes the kernel count a transaction, as output does: kernels count none that changes nothing, such as an empty set that is flushed,
+// and older ones none whose tables, sets and counters exist.
+func (*applier) counts(tx *nft.Transaction) { tx.Add(&knftables.Chain{Name: chainServices}) }
 
 // unit is what is written together: the maps of a port with session affinity, or a chain that checks source ranges or bounds, with the
 // sets of its clients.
@@ -164,11 +160,14 @@ func (a *applier) units() (units []unit) {
 }
 
 // declareUnits writes units, and what every plan needs. Sets come first: nft checks a rule against one that exists already, and
-// returns no number if it has another type.
+// returns no number if it has another type, with which the quarantine would find the port.
 func (a *applier) declareUnits(units []unit) error {
 	sets, chains := a.table.NewTransaction(), a.declareAll()
 	for _, u := range units {
-		for _, s := range u.sets {
+		for i, s := range u.sets {
+			if i == 0 {
+				a.counts(sets)
+			}
 			declare(sets, s)
 		}
 		if u.chain != nil {
@@ -176,7 +175,7 @@ func (a *applier) declareUnits(units []unit) error {
 		}
 	}
 	if err := a.run(sets); err != nil {
-		return a.misdeclared(err)
+		return err
 	}
 	return a.run(chains)
 }
@@ -380,7 +379,10 @@ func (a *applier) removeUnreachable() {
 	}
 	a.writeText(tx)
 	tx = a.table.NewTransaction()
-	for _, o := range left.objects() { // a constant set cannot be emptied while a rule uses it
+	for i, o := range left.objects() { // a constant set cannot be emptied while a rule uses it
+		if i == 0 {
+			a.counts(tx)
+		}
 		tx.Flush(o)
 	}
 	a.writeText(tx)

@@ -143,7 +143,7 @@ func (p *patch) affinity(read bool) {
 			if was {
 				p.forget = append(p.forget, pools[:]...)
 			}
-			if was && (maps < len(pools) || p.skeleton != nil) { // another program deleted one, or declared another size
+			if was && maps < len(pools) { // another program deleted one
 				p.addSticky = append(p.addSticky, port)
 			}
 		}
