@@ -286,7 +286,7 @@ func (a *attacked) set(o object, at string) {
 	a.try("size of "+o.name, add+strings.Replace(o.declaration(), "size ", "size 5", 1)+" size 65000; }")
 	a.try("smaller size of "+o.name, add+regexp.MustCompile(`size \d+;`).ReplaceAllString(o.declaration(), "")+" size 3; }")
 	a.try("delete "+o.name, a.freed()+"delete "+o.kind+" "+at)
-	if regexp.MustCompile("^("+affinityPrefix+"|"+ratePrefix+"|"+openPrefix+")").MatchString(o.name) {
+	if regexp.MustCompile("^(" + affinityPrefix + "|" + ratePrefix + "|" + openPrefix + ")").MatchString(o.name) {
 		return // another declaration is for the quarantine: test/faults
 	}
 	for _, more := range []string{"policy memory;", "flags interval;", "comment \"harmless\";", "flags timeout; timeout 1h;", "flags timeout;", "flags constant;", "counter;", "size 2;", "quota 1 bytes;"} {

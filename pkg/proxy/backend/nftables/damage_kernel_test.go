@@ -94,3 +94,25 @@ func TestKernelStrangeClient(t *testing.T) {
 	forgetAll(t, b)
 	holds(t, b, c.Plan()) // and so has no such client
 }
+
+// TestKernelLeftovers has nft add objects, which one Sync removes: it takes the table for its own, and so need not write the rules again.
+func TestKernelLeftovers(t *testing.T) {
+	netns.Enter(t, "nft")
+	kernel, err := nft.Open(nf.IPv4, TableName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, p := newBackend(testOptions, kernel), clusters.NewSized(5, 3).Plan()
+	defer b.Close()
+	mustSync(t, b, p)
+	for _, object := range []string{"chain ip kube-proxy other", "set ip kube-proxy others { type ipv4_addr; }", "map ip kube-proxy others { type ipv4_addr : verdict; }"} {
+		if out, err := exec.Command("nft", "add "+object).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		found(t, b)
+		if result := b.Sync(t.Context(), p)[0]; result.Err != nil || result.Again != 0 || result.Rules == 0 {
+			t.Errorf("%s: %+v", object, result)
+		}
+		holds(t, b, p)
+	}
+}
