@@ -227,7 +227,12 @@ func (a *attacked) try(name, script string) {
 		}
 	}
 	a.before = before
-	if left := differ(); !rested || len(left) > 0 || drifts == 0 && len(changed) > 0 {
+	left := differ()
+	for tries := 0; tries < 20 && len(left) > 0; tries++ { // while the kernel resizes a set it lists elements twice, or leaves some out
+		time.Sleep(100 * time.Millisecond)
+		left = differ()
+	}
+	if !rested || len(left) > 0 || drifts == 0 && len(changed) > 0 {
 		a.Errorf("%s (%s): found %d times, rests: %t, after %s; left: %q; errors: %v", name, script, drifts, rested, time.Since(start), left, failed)
 		_, _ = a.nft("delete table TABLE")
 		a.before = nil
