@@ -140,7 +140,7 @@ $(BENCHSTAT): build/tools/go.mod build/tools/go.sum
 NIGHTLY := ^(TestStatusPage|TestKernelListedByOtherReleases|TestKernelRandomClusters|TestKernelTakeOverBetweenReleases)$$
 
 # What repeats a law more often with THOROUGH=1, which only make nightly sets.
-repeated := ^(TestTablesFollowPlans|TestWithoutCaches|TestTamperingAtAnyTime|TestRestart|TestFailedWrites|TestCacheChangesNothing|TestKernelPicksAreUniform|TestKernelRestart)$$
+repeated := ^(TestTablesFollowPlans|TestWithoutCaches|TestTamperingAtAnyTime|TestRestart|TestFailedWrites|TestCacheChangesNothing|TestKernelPicksAreUniform|TestKernelRestart|TestKernelEveryChange)$$
 
 # Long tests that start no goroutine, or only those that shorter tests of their package start too: the race detector finds nothing in
 # them, and makes them ten times slower. One seed of TestTamperingAtAnyTime is for the race detector.
@@ -149,8 +149,8 @@ pure := FuzzDiff FuzzLaws FuzzNames TestAlteredElement TestAlteredElements TestA
 	TestEverySetDecodes TestEveryStepIsRight TestFailedWrites TestForeignElementInLargeSet TestForeignElements \
 	TestForgetInParts TestGateRestart TestHalving TestHugeAnswers TestKilledBetweenOperations TestLastingFaults \
 	TestLatestIsComplete TestLaws TestLossesAreReported TestManyAddresses TestManyElements TestManyOfOnePort \
-	TestManyProblems TestManyStickyEndpoints TestMask TestNewServicePatchSize TestOneJudge TestOrders TestOversized TestPacketsFareAsPlanned TestParseLarge \
-	TestPartsStayInBudget TestPatchSize TestRandomFaults TestRandomWalks TestReadSharesWithPlan TestRefusedServices \
+	TestManyProblems TestManyStickyEndpoints TestMask TestNewServicePatchSize TestOneJudge TestOrders \
+	TestOversized TestPacketsFareAsPlanned TestParseLarge TestPartsStayInBudget TestPatchSize TestRandomFaults TestRandomWalks TestReadSharesWithPlan TestRefusedServices \
 	TestRepository TestRestart TestRules TestShares TestSimilarAddresses TestSmallTransactions TestTablesFollowPlans \
 	TestUnreadable TestV1alpha1RoundTrip TestWithoutCaches TestZonesAreForgotten
 names := $(subst $() $(),|,$(pure))
@@ -160,7 +160,7 @@ RACE_TESTS = $(call packages,^func (?!TestKernel|TestMain\b|($(names))\b)(Test|F
 
 # Three targets at a time, in this order; the next begins when one ends. Tests in namespaces wait for packets and timeouts half of their
 # time, which leaves the processors to others. Those that only compute are nice, so that packets and programs that others wait for are not
-# late; test-pure, which measures no time, gets what is left, most of it beside test-cluster and test-modules. Programs are built before,
+# late; test-pure, which measures at most processor time, gets what is left, most of it beside test-cluster and test-modules. Programs are built before,
 # so nothing waits for them (-o).
 test: ## all tests but those of make nightly; as root on Debian, installs what it needs
 	@build/need.sh go cc $(LABORATORY) promtool runc qemu-aarch64-static qemu-system-x86_64 xz curl chromium

@@ -103,7 +103,7 @@ func (p *pair) ask(n int, current map[packet]frontend) {
 }
 
 // fate describes what becomes of a flow: a UDP flow that ends may be answered by another endpoint, which is picked at random. If sessions have
-// affinity before and after a change, also of the stranger's next one.
+// affinity before and after a change, also of the external client's next one.
 func (f flow) fate(o opened, after frontend) string {
 	word := func(a netns.Answer) string {
 		switch became := outcome(a); {
@@ -118,7 +118,7 @@ func (f flow) fate(o opened, after frontend) string {
 		}
 	}
 	fate := word(f.Ask())
-	if sticky := corev1.ServiceAffinityClientIP; o.from == "stranger" && f.frontend.continues(after) &&
+	if sticky := corev1.ServiceAffinityClientIP; o.from == "external" && f.frontend.continues(after) &&
 		f.frontend.service.Spec.SessionAffinity == sticky && after.service.Spec.SessionAffinity == sticky {
 		fate = fmt.Sprintf("%s, the next one %s", fate, word(f.probe.Send()))
 	}

@@ -28,8 +28,8 @@ const sample, few = 400, 5
 // vip is a load balancer IP that node1 has itself, bridge its address in the range of pods.
 const vip, bridge = "192.0.2.50", "10.244.1.1"
 
-// strangers are addresses that the client has, more than can be used.
-var strangers = []netip.Prefix{netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("2001:db8:18::/64")}
+// externals are addresses of external clients, which the client has, more than can be used.
+var externals = []netip.Prefix{netip.MustParsePrefix("198.18.0.0/15"), netip.MustParsePrefix("2001:db8:18::/64")}
 
 // randomConfig is without the mode and one of the settings, which the seed chooses.
 const randomConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
@@ -115,11 +115,11 @@ func (p *pair) lab(api *kubeproxy.API, program string) *netns.Lab {
 	}
 	must(p.T, lab.Client.SetSysctl("ipv6/ip_nonlocal_bind", "1"))
 	must(p.T, lab.Node1.SetSysctl("netfilter/nf_conntrack_sctp_timeout_cookie_wait", "600")) // associations of the lab stay there
-	for _, prefix := range strangers {
+	for _, prefix := range externals {
 		_, err := lab.Client.Command("ip", "route", "add", "local", prefix.String(), "dev", "lo").Output()
 		must(p.T, err)
 	}
-	must(p.T, lab.Node1.RouteVia(lab.Client, strangers...))
+	must(p.T, lab.Node1.RouteVia(lab.Client, externals...))
 	listener, err := lab.Node1.Listen("tcp", "127.0.0.1:0")
 	must(p.T, err)
 	api.Serve(p.T, listener)
@@ -185,26 +185,26 @@ func (p *pair) await(n int) {
 	}
 }
 
-// probe returns a probe that sends a packet, a stranger's from one of the strangers' addresses.
-func (p packet) probe(lab *netns.Lab, stranger int) netns.Probe {
+// probe returns a probe that sends a packet, an external client's from one of their addresses.
+func (p packet) probe(lab *netns.Lab, external int) netns.Probe {
 	probe := netns.Probe{From: lab.Client, To: p.to, Protocol: p.protocol, Timeout: 100 * time.Millisecond}
-	if p.from == "stranger" {
-		probe.Source = netip.AddrPortFrom(strange(p.to.Addr(), stranger), 0)
+	if p.from == "external" {
+		probe.Source = netip.AddrPortFrom(externalAddr(p.to.Addr(), external), 0)
 	} else {
 		probe.From, _ = lab.Host(p.from)
 	}
 	return probe
 }
 
-// send sends packets once in a lab, and then so often again (only those that were answered, if these are few), the strangers' from one address
+// send sends packets once in a lab, and then so often again (only those that were answered, if these are few), the external clients' from one address
 // after the other.
-func send(lab *netns.Lab, packets []packet, to map[packet]frontend, times, stranger int) map[packet]string {
+func send(lab *netns.Lab, packets []packet, to map[packet]frontend, times, external int) map[packet]string {
 	seen := map[packet]map[string]bool{}
 	once := func(packets []packet) (answered []packet) {
 		var probes []netns.Probe
 		for _, k := range packets {
-			stranger++
-			probes = append(probes, k.probe(lab, stranger))
+			external++
+			probes = append(probes, k.probe(lab, external))
 			if seen[k] == nil || to[k].sticky(k) {
 				seen[k] = map[string]bool{} // the first packets to several addresses of a Service were sent at the same time
 			}
@@ -228,8 +228,8 @@ func send(lab *netns.Lab, packets []packet, to map[packet]frontend, times, stran
 	return became
 }
 
-// strange returns one of the strangers' addresses in the family of another address.
-func strange(other netip.Addr, n int) netip.Addr {
+// externalAddr returns an address of external clients in the family of another address.
+func externalAddr(other netip.Addr, n int) netip.Addr {
 	if other.Is4() {
 		return netip.AddrFrom4([4]byte{198, 18 | byte(n>>16)&1, byte(n >> 8), byte(n)})
 	}
@@ -262,7 +262,7 @@ func (p *pair) intended(f frontend, k packet, ours, theirs string) string {
 	}
 	switch {
 	case f.sticky(k) && min(ours, theirs) == "answered by 1" && max(ours, theirs) == "dropped":
-		return "it sticks to an endpoint that cannot answer it" // which strangers find in both labs
+		return "it sticks to an endpoint that cannot answer it" // which external clients find in both labs
 	case p.mode == "iptables" && f.kind == "node port" && unserved && ours == "refused" && theirs == "dropped":
 		return "an address that does not serve node ports"
 	case p.mode == "iptables" && k.from == "node1" && at.String() == bridge && strings.ReplaceAll(ours, "sees 172.18.0.11", "sees it") == theirs:

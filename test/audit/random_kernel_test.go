@@ -514,7 +514,7 @@ func (f frontend) continues(after frontend) bool {
 
 // sticky reports whether packets of one source are sent to one endpoint.
 func (f frontend) sticky(k packet) bool {
-	return k.from != "stranger" && f.service != nil && f.service.Spec.SessionAffinity == corev1.ServiceAffinityClientIP
+	return k.from != "external" && f.service != nil && f.service.Spec.SessionAffinity == corev1.ServiceAffinityClientIP
 }
 
 // frontends returns packets to every address and port of the Services, and to some that nobody has.
@@ -525,7 +525,7 @@ func (r *random) frontends() map[packet]frontend {
 		if !ok {
 			return
 		}
-		for _, from := range []string{"client", "stranger", "pod1a", "pod1b", "pod2a", "node1"} {
+		for _, from := range []string{"client", "external", "pod1a", "pod1b", "pod2a", "node1"} {
 			to := netip.AddrPortFrom(ip.Unmap(), uint16(port))
 			remote := from == "pod2a" && kind != "node port" // node2 has no proxy
 			if !remote && (from == "node1" || !ip.IsLoopback()) {

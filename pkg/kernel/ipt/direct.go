@@ -55,12 +55,12 @@ func (d *direct) write(ctx context.Context, t *Transaction) error {
 // hook makes packets meet a built-in chain that exists: it wakes the table, and deletes a chain without its hook. iptables-restore adds it
 // again; until then no packet met its rules, or only such as they were not made for.
 func (d *direct) hook(ctx context.Context, table, chain string) error {
+	if meets, err := d.exists(table, chain); meets || err != nil {
+		return err
+	}
 	c, err := d.Chain(d.family.Number(), table, chain)
 	if err != nil {
 		return existing(err)
-	}
-	if meets, err := d.exists(table, chain); meets || err != nil {
-		return err
 	}
 	d.batch.Reset()
 	d.batch.In(table)

@@ -103,13 +103,15 @@ func (a *applier) declareSets() {
 	tx := a.table.NewTransaction()
 	tx.Add(&knftables.Table{})
 	for _, c := range found.Chains {
+		if c.Type == "" {
+			continue
+		}
 		_, err := parseTarget(c.Name)
 		ordinary := func(o chain) bool { return o.name == c.Name && o.kind == "" }
-		if c.Type != "" && (err == nil || slices.ContainsFunc(a.patch.skeleton.chains, ordinary)) {
+		if err == nil || slices.ContainsFunc(a.patch.skeleton.chains, ordinary) {
 			destroy(tx, &knftables.Chain{Name: c.Name})
 		}
 	}
-	a.counts(tx)
 	for _, s := range a.schema.sets {
 		if slices.ContainsFunc(found.Sets, func(o nf.Set) bool { return o.Name == s.name && o.Size > 0 }) {
 			sized := *s
@@ -117,16 +119,21 @@ func (a *applier) declareSets() {
 		}
 		declare(tx, s)
 	}
-	if a.writeText(tx); errors.Is(a.err, unix.EEXIST) {
+	if a.writeText(counted(tx)); errors.Is(a.err, unix.EEXIST) {
 		// They have another type, which cannot be repaired while rules use them. The next Sync writes everything.
 		const advice = "another program declared sets of this table, which is removed and written again: "
 		a.err = errors.Join(errors.New(advice+a.err.Error()), removeTable(a.ctx, a.table)) // not wrapped, because no port is to blame
 	}
 }
 
-// counts makes the kernel count a transaction, as output does: kernels count none that changes nothing, such as an empty set that is flushed,
-// and older ones none whose tables, sets and counters exist.
-func (*applier) counts(tx *nft.Transaction) { tx.Add(&knftables.Chain{Name: chainServices}) }
+// counted makes the kernel count a transaction, as output does unless it is empty: kernels count none that changes nothing, such as an empty
+// set that is flushed, and older ones none whose tables, sets and counters exist.
+func counted(tx *nft.Transaction) *nft.Transaction {
+	if len(tx.Operations()) > 0 {
+		tx.Add(&knftables.Chain{Name: chainServices})
+	}
+	return tx
+}
 
 // unit is what is written together: the maps of a port with session affinity, or a chain that checks source ranges or bounds, with the
 // sets of its clients.
@@ -164,17 +171,14 @@ func (a *applier) units() (units []unit) {
 func (a *applier) declareUnits(units []unit) error {
 	sets, chains := a.table.NewTransaction(), a.declareAll()
 	for _, u := range units {
-		for i, s := range u.sets {
-			if i == 0 {
-				a.counts(sets)
-			}
+		for _, s := range u.sets {
 			declare(sets, s)
 		}
 		if u.chain != nil {
 			a.chain(chains, *u.chain)
 		}
 	}
-	if err := a.run(sets); err != nil {
+	if err := a.run(counted(sets)); err != nil {
 		return err
 	}
 	return a.run(chains)
@@ -379,13 +383,10 @@ func (a *applier) removeUnreachable() {
 	}
 	a.writeText(tx)
 	tx = a.table.NewTransaction()
-	for i, o := range left.objects() { // a constant set cannot be emptied while a rule uses it
-		if i == 0 {
-			a.counts(tx)
-		}
+	for _, o := range left.objects() { // a constant set cannot be emptied while a rule uses it
 		tx.Flush(o)
 	}
-	a.writeText(tx)
+	a.writeText(counted(tx))
 	for _, t := range a.patch.delChains {
 		a.makeRoom()
 		a.batch.FlushChain(t.name())
